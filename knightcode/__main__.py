@@ -1,0 +1,5 @@
+"""`python -m knightcode`."""
+
+from knightcode.cli import main
+
+main()

@@ -1,0 +1,259 @@
+"""One agent run: ask the model, stream the reply, run its tools, until nothing is left to do.
+
+The loop is not cancelled by an interrupt: its waits are (see `Interrupt`), so that what has arrived
+is stored and every message that began has its end. A reply is stored and its events are sent in one
+synchronous step.
+
+Source: agent loop, "The loop", "Abort".
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import attrs
+import msgspec
+import trio
+
+from knightcode.agent.calls import ToolBatch
+from knightcode.agent.hooks import FinishedTurn, Hooks, ProviderResponse
+from knightcode.agent.interrupt import Interrupt
+from knightcode.agent.request import build_request, system_change
+from knightcode.agent.tools.base import Tool, ToolContext
+from knightcode.events import (
+    AgentEnd,
+    AgentStart,
+    MessageEnd,
+    MessageStart,
+    MessageUpdate,
+    ReplyEvent,
+    SessionEvent,
+    TurnEnd,
+    TurnStart,
+)
+from knightcode.messages import (
+    AssistantMessage,
+    Message,
+    StoredMessage,
+    SystemMessage,
+    ThinkingLevel,
+    ToolCallBlock,
+    ToolResultMessage,
+)
+from knightcode.models.model import Model
+from knightcode.models.reply import ReplyBuilder
+from knightcode.models.request import ModelRequest
+from knightcode.sessions.context import SessionContext
+
+
+class Conversation(Protocol):
+    """Where the run's messages go, and where its requests come from. Both are synchronous."""
+
+    def append(self, message: StoredMessage) -> None:
+        """Store a message. Raises when it cannot be written; the run then fails."""
+
+    def context(self) -> SessionContext:
+        """What the stored branch says now."""
+
+
+class Models(Protocol):
+    """The way to a model."""
+
+    async def stream(self, request: ModelRequest, reply: ReplyBuilder) -> None:
+        """Fill `reply`; never raises for a provider's failure."""
+
+
+@attrs.frozen
+class Setup:
+    """What the next request is made with; read anew for each, so that changes apply at once."""
+
+    model: Model
+    thinking_level: ThinkingLevel
+    tools: Mapping[str, Tool]
+    sections: Mapping[str, str]
+
+
+@attrs.define(eq=False)
+class AgentRun:
+    """One run. `run` is used once.
+
+    Attributes:
+        setup: called before each request.
+        emit: receives every event, at once and in order.
+        on_result: see `ToolBatch`.
+        calls: the nursery of tool calls, see `ToolBatch`.
+    """
+
+    conversation: Conversation
+    models: Models
+    setup: Callable[[], Setup]
+    hooks: Hooks
+    interrupt: Interrupt
+    calls: trio.Nursery
+    tool_context: Callable[[], ToolContext]
+    emit: Callable[[SessionEvent], None]
+    on_result: Callable[[ToolResultMessage], None]
+    now_ms: Callable[[], int]
+    session_id: str
+
+    _added: list[Message] = attrs.field(factory=list, init=False)
+    _call_ids: set[str] = attrs.field(factory=set, init=False)
+    abandoned: list[str] = attrs.field(factory=list, init=False)
+
+    async def run(self, prompt: Sequence[StoredMessage]) -> AssistantMessage:
+        """Run until the model has nothing left to do; returns the last reply, which may have failed."""
+        self._emit(AgentStart())
+        self._emit(TurnStart())
+        self._declared_context(self.setup())  # the prompt that a message is read under comes before it
+        for message in prompt:
+            await self._deliver(message)
+        while True:
+            reply = await self._ask()
+            if reply.stop_reason in ("error", "aborted"):
+                self._emit(TurnEnd(message=reply, tool_results=[]))
+                break
+            batch = self._batch(reply)
+            results = await batch.run() if batch.calls else []
+            self.abandoned += batch.abandoned
+            for result in results:
+                await self._deliver(result)
+            finished = FinishedTurn(reply, tuple(results))
+            if self.hooks.turn_end:
+                finished = await self.hooks.turn_end.run(finished)
+            self._emit(TurnEnd(message=reply, tool_results=results))
+            wants_reply = bool(batch.calls) and not batch.terminate
+            if finished.end or not (wants_reply or finished.go_on):
+                break
+            self._emit(TurnStart())
+        self._emit(AgentEnd(messages=list(self._added)))
+        return reply
+
+    # --- messages ------------------------------------------------------------------------------------
+
+    async def _deliver(self, message: StoredMessage) -> None:
+        """Announce and store a message that is complete: the user's, or a tool's result."""
+        self._store(await self.hooks.finish_message(message), started=False)
+
+    def _store(self, message: StoredMessage, *, started: bool) -> None:
+        """Store and announce in one step; what cannot be stored is never announced."""
+        self.conversation.append(message)
+        if isinstance(message, SystemMessage):
+            return  # prompts and tool declarations are not part of what a client is shown
+        self._added.append(message)
+        if not started:
+            self._emit(MessageStart(message=message))
+        self._emit(MessageEnd(message=message))
+
+    # --- the model -----------------------------------------------------------------------------------
+
+    async def _ask(self) -> AssistantMessage:
+        setup = self.setup()
+        context = self._declared_context(setup)
+        reply = ReplyBuilder(
+            model=setup.model,
+            emit=lambda event: self._grow(reply, event),
+            now_ms=self.now_ms,
+            on_start=lambda: self._emit(MessageStart(message=reply.message())),
+            thinking_level=setup.thinking_level,
+        )
+        kept = False
+        try:
+            if not self.interrupt.thrown:
+                request = await self._request(setup, context)
+                with self.interrupt.stops():
+                    await self.models.stream(request, reply)
+            if not reply.finished:
+                reply.abort()
+            message = await self.hooks.finish_message(self._unique_calls(reply.message()))
+            assert isinstance(message, AssistantMessage)
+            kept = True
+            self._store(message, started=reply.started)
+        finally:
+            # When the thread itself is being cancelled, what has arrived is kept all the same.
+            if not kept:
+                reply.abort()
+                self._store(self._unique_calls(reply.message()), started=reply.started)
+        return message
+
+    def _grow(self, reply: ReplyBuilder, event: ReplyEvent) -> None:
+        self._emit(MessageUpdate(usage=reply.usage, assistant_message_event=event))
+
+    def _declared_context(self, setup: Setup) -> SessionContext:
+        """The context, after what it does not yet say about the prompt and the tools has been stored."""
+        context = self.conversation.context()
+        change = system_change(context, setup.sections, tuple(setup.tools.values()), self.now_ms())
+        if change is None:
+            return context
+        self._store(change, started=False)
+        return self.conversation.context()
+
+    async def _request(self, setup: Setup, context: SessionContext) -> ModelRequest:
+        messages = context.messages
+        if self.hooks.context:
+            messages = await self.hooks.context.run(messages)
+        inspector = _HookInspector(self.hooks)
+        return build_request(
+            context,
+            messages,
+            model=setup.model,
+            thinking_level=setup.thinking_level,
+            session_id=self.session_id,
+            inspector=inspector if inspector.wanted else None,
+        )
+
+    def _unique_calls(self, message: AssistantMessage) -> AssistantMessage:
+        """Some servers count their call ids from one in every reply; within a turn an id names one item."""
+        content = list(message.content)
+        for place, block in enumerate(content):
+            if not isinstance(block, ToolCallBlock):
+                continue
+            call_id, copy = block.id or "call", 1
+            unique = call_id
+            while unique in self._call_ids:
+                copy += 1
+                unique = f"{call_id}-{copy}"
+            self._call_ids.add(unique)
+            if unique != block.id:
+                content[place] = ToolCallBlock(
+                    id=unique,
+                    name=block.name,
+                    arguments=block.arguments,
+                    thought_signature=block.thought_signature,
+                    namespace=block.namespace,
+                )
+        return message if content == message.content else msgspec.structs.replace(message, content=content)
+
+    def _batch(self, reply: AssistantMessage) -> ToolBatch:
+        return ToolBatch(
+            calls=[block for block in reply.content if isinstance(block, ToolCallBlock)],
+            tools=self.setup().tools.get,
+            hooks=self.hooks,
+            interrupt=self.interrupt,
+            nursery=self.calls,
+            context=self.tool_context,
+            emit=self._emit,
+            on_result=self.on_result,
+            now_ms=self.now_ms,
+            cut_off=reply.stop_reason == "length",
+        )
+
+    def _emit(self, event: SessionEvent) -> None:
+        if self.hooks.observers:
+            self.hooks.observe(event)
+        self.emit(event)
+
+
+@attrs.frozen
+class _HookInspector:
+    """Shows a request's body and the answer's head to the hooks."""
+
+    hooks: Hooks
+
+    @property
+    def wanted(self) -> bool:
+        return bool(self.hooks.before_provider_request or self.hooks.after_provider_response)
+
+    async def before_request(self, body: dict[str, object]) -> dict[str, object]:
+        return await self.hooks.before_provider_request.run(body)
+
+    async def after_response(self, status: int, headers: Mapping[str, str]) -> None:
+        await self.hooks.after_provider_response.run(ProviderResponse(status, headers))

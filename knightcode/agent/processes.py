@@ -1,0 +1,223 @@
+"""The only place that starts child processes for tools, and that ends them.
+
+Every child leads a session and a process group of its own and carries a marker in its environment, so
+that whatever comes from it can be found and ended with it. All running children are registered, for
+the case that the process must leave in a hurry.
+
+Source: agent loop, "bash"; architecture, "The cancellation model".
+"""
+
+import logging
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import attrs
+import trio
+
+from knightcode.agent.process_families import (
+    Family,
+    GroupFamily,
+    TableFamily,
+    family_of,
+    signal_group,
+)
+
+log = logging.getLogger(__name__)
+
+MARKER = "KNIGHTCODE_CALL"
+TERM_GRACE_SECONDS = 0.5
+"""From SIGTERM to SIGKILL: time to remove a lock file, but a person who pressed stop is waiting."""
+KILL_SECONDS = 1.5
+"""From SIGKILL to giving up: only a process stuck in the kernel survives it. With the grace before it
+this stays well below the 5 seconds after which the loop abandons a call."""
+_FIRST_LOOK_SECONDS = 0.002
+_LAST_LOOK_SECONDS = 0.05
+_TABLE_THREADS = trio.CapacityLimiter(4)
+
+_live: dict[str, int | None] = {}
+"""Marker to group of all running children, None while one is being started. Only whole-dict operations
+read it, since a thread of the operating system does so as well."""
+
+
+@attrs.define(eq=False)
+class Child:
+    """A running child process; made by `open_child`, which also ends it.
+
+    Attributes:
+        pid: also the id of its process group and session.
+        output: stdout and stderr, in the order of their arrival. `open_child` closes it.
+        exit_code: how it ended, as shells say it: 128 + n for signal n. None until `open_child` was
+            left, and after that only for a process that nothing could end.
+    """
+
+    pid: int
+    output: trio.abc.ReceiveStream
+    exit_code: int | None = attrs.field(default=None, init=False)
+    _process: trio.Process = attrs.field(alias="process", repr=False)
+    _family: Family = attrs.field(alias="family", repr=False)
+    _handle: int | None = attrs.field(alias="handle", repr=False)
+
+    async def wait_exited(self) -> None:
+        """Wait for the child itself; what it started may still run.
+
+        Where the system can tell without reaping, the child stays a zombie until `open_child` ends, so
+        that nobody else can be given its id while the group is signalled by it.
+        """
+        if self._handle is None:
+            await self._process.wait()
+        else:
+            await trio.lowlevel.wait_readable(self._handle)
+
+    async def _end(self, grace_seconds: float) -> None:
+        if sys.platform == "win32":
+            with suppress(OSError):
+                await trio.run_process(
+                    _taskkill(self.pid), check=False, capture_stdout=True, capture_stderr=True
+                )
+        else:
+            signal_group(self.pid, signal.SIGTERM)
+            signal_group(self.pid, signal.SIGCONT)  # a stopped process hears nothing else
+            with trio.move_on_after(grace_seconds) as patience:
+                await self._sweep_until_gone(signal.SIGTERM)
+            if patience.cancelled_caught:
+                await self._sweep_until_gone(signal.SIGKILL)
+        await self.wait_exited()
+        if isinstance(self._family, GroupFamily):
+            for stray in await trio.to_thread.run_sync(
+                self._family.strays, limiter=_TABLE_THREADS, abandon_on_cancel=True
+            ):
+                log.warning("child_escaped", extra={"group": self.pid, "process": stray})
+
+    async def _sweep_until_gone(self, sig: int) -> None:
+        pause = _FIRST_LOOK_SECONDS
+        while True:
+            if self._handle is None:
+                self._process.poll()  # a group is not empty before its leader is reaped
+            # An abandoned sweep can only signal processes that are this child's.
+            left = await trio.to_thread.run_sync(
+                self._family.sweep, sig, limiter=_TABLE_THREADS, abandon_on_cancel=True
+            )
+            if not left:
+                return
+            await trio.sleep(pause)
+            pause = min(2 * pause, _LAST_LOOK_SECONDS)
+
+    def _reap(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+        code = self._process.poll()
+        if code is not None:
+            self.exit_code = code if code >= 0 else 128 - code
+
+
+@asynccontextmanager
+async def open_child(
+    argv: Sequence[str],
+    *,
+    cwd: str | os.PathLike[str],
+    environment: Mapping[str, str],
+    grace_seconds: float = TERM_GRACE_SECONDS,
+) -> AsyncIterator[Child]:
+    """Run a program without input, its output on one pipe; on exit nothing that it started is left.
+
+    On leaving, however that happens, SIGTERM goes to all that still run and SIGKILL, after the grace,
+    until the process table shows nobody any more. That is shielded and takes `grace_seconds` and
+    `KILL_SECONDS` at most.
+
+    Args:
+        environment: complete; the marker is added to it.
+    Raises:
+        OSError: the program could not be started.
+    """
+    marker = secrets.token_hex(16)
+    _live[marker] = None
+    try:
+        child = await _start(argv, cwd, environment, marker)
+        _live[marker] = child.pid
+        try:
+            yield child
+        finally:
+            with trio.move_on_after(grace_seconds + KILL_SECONDS, shield=True) as ending:
+                await child._end(grace_seconds)
+            with trio.move_on_after(KILL_SECONDS, shield=True):
+                await trio.aclose_forcefully(child.output)
+            if ending.cancelled_caught:
+                log.warning("child_not_ended", extra={"group": child.pid})
+    finally:
+        # Before it is reaped: from then on its id may be somebody else's.
+        group = _live.pop(marker)
+        if group is not None:
+            child._reap()
+
+
+async def _start(
+    argv: Sequence[str], cwd: str | os.PathLike[str], environment: Mapping[str, str], marker: str
+) -> Child:
+    outer = environment.get(MARKER)
+    process = await trio.lowlevel.open_process(
+        list(argv),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd=cwd,
+        # A child of a child of this program belongs to both calls.
+        env={**environment, MARKER: f"{outer},{marker}" if outer else marker},
+        **_own_group(),
+    )
+    assert process.stdout is not None
+    return Child(
+        pid=process.pid,
+        output=process.stdout,
+        process=process,
+        family=family_of(process.pid, marker),
+        handle=_exit_handle(process.pid),
+    )
+
+
+def live_groups() -> tuple[int, ...]:
+    """The process groups of all running children. May be called from any thread."""
+    return tuple(group for group in _live.copy().values() if group is not None)
+
+
+def kill_all_now() -> None:
+    """Kill all running children with all that they started, without waiting for them.
+
+    The last act before a forced exit. May be called from any thread, also while the event loop hangs.
+    """
+    live = _live.copy()
+    if sys.platform == "win32":
+        for pid in live.values():
+            if pid is not None:
+                with suppress(OSError, subprocess.SubprocessError):
+                    subprocess.run(_taskkill(pid), check=False, capture_output=True, timeout=KILL_SECONDS)
+        return
+    for group in live.values():
+        if group is not None:
+            signal_group(group, signal.SIGKILL)
+    if live and sys.platform == "linux":
+        TableFamily(None, tuple(live)).sweep(signal.SIGKILL)
+
+
+def _own_group() -> dict[str, Any]:
+    if sys.platform == "win32":
+        return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
+    return {"start_new_session": True}
+
+
+def _exit_handle(pid: int) -> int | None:
+    """A descriptor that becomes readable when the process exits, or None where there is no such thing."""
+    if sys.platform == "linux":
+        with suppress(OSError):
+            return os.pidfd_open(pid)
+    return None
+
+
+def _taskkill(pid: int) -> list[str]:
+    return ["taskkill", "/F", "/T", "/PID", str(pid)]

@@ -1,0 +1,1 @@
+"""The tools in the box, one module each."""

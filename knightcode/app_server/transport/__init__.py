@@ -1,0 +1,1 @@
+"""What carries a connection's bytes. Too thin to decide anything."""

@@ -1,0 +1,1 @@
+"""Domain values as protocol structs: the only place where both are known."""

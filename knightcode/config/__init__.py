@@ -1,0 +1,4 @@
+"""Paths and settings.
+
+Must never read an untrusted project's files.
+"""

@@ -1,0 +1,513 @@
+"""All threads of a process: finding, loading once, starting, and ending them side by side.
+
+Source: App Server, "Threads and turns", "Ownership, unloading, and shutdown".
+"""
+
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import attrs
+import trio
+
+from knightcode.failures import first_leaf
+from knightcode.messages import ThinkingLevel
+from knightcode.sessions.clock import iso
+from knightcode.sessions.context import build_context
+from knightcode.sessions.errors import SessionFileError
+from knightcode.sessions.facts import count_messages, title_of
+from knightcode.sessions.listing import SessionSummary, find_session, list_sessions
+from knightcode.sessions.log import SessionLog
+from knightcode.sessions.read import StoredSession, read_session
+from knightcode.threads.listing import Listing, ListPage, ThreadRow
+from knightcode.threads.notices import (
+    ApprovalMode,
+    Broken,
+    ConnectionId,
+    NotLoaded,
+    Status,
+    StatusChanged,
+    ThreadInfo,
+    ThreadStarted,
+    ThreadWarning,
+)
+from knightcode.threads.services import Services
+from knightcode.threads.settings import (
+    APPROVAL_MODE,
+    DEFAULT_LEVEL,
+    default_mode,
+    pick_model,
+    saved_model,
+    stored_mode,
+)
+from knightcode.threads.starting import run_start
+from knightcode.threads.thread import Lane, Thread, turn_mismatch
+from knightcode.threads.turn import Cancelled, Start, ThreadError
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+CLOSE_ALL_GRACE = 8.0
+"""Seconds for all threads to unload: each has five for its work, and its files are closed at once."""
+
+SESSION_FILES = trio.CapacityLimiter(8)
+"""Worker threads that read session files; their own, so that nothing else can starve them."""
+
+
+@attrs.frozen
+class Caller:
+    """The connection that asks, as far as a thread must know it."""
+
+    connection: ConnectionId
+    mode: Literal["desktop", "terminal"]
+    in_process: bool
+
+
+@attrs.frozen
+class NewThread:
+    """What a client wants of a new thread; None leaves the choice to settings."""
+
+    cwd: str
+    approval_mode: ApprovalMode | None = None
+    model: tuple[str, str] | None = None
+    thinking_level: ThinkingLevel | None = None
+    name: str | None = None
+
+
+@attrs.frozen
+class SavedThread:
+    """A thread as read from its file or, when it is loaded, from memory."""
+
+    info: ThreadInfo
+    stored: StoredSession | SessionLog
+
+
+@attrs.define(eq=False)
+class _Load:
+    """One load, shared by all who wait for it."""
+
+    ended: trio.Event = attrs.field(factory=trio.Event)
+    failure: ThreadError | None = None
+
+
+@attrs.define(eq=False)
+class _Slot:
+    """What the manager knows of one thread id."""
+
+    lane: Lane = attrs.field(factory=Lane)
+    thread: Thread | None = None
+    load: _Load | None = None
+
+
+@attrs.define(eq=False)
+class ThreadManager:
+    """Owns every loaded thread. Made by `open_thread_manager`."""
+
+    services: Services
+    _nursery: trio.Nursery
+    _slots: dict[str, _Slot] = attrs.field(factory=dict, init=False)
+    _broken: dict[str, Broken] = attrs.field(factory=dict, init=False)
+    _closing: bool = attrs.field(default=False, init=False)
+    _listing: Listing = attrs.field(factory=Listing, init=False)
+
+    # --- new and saved threads -------------------------------------------------------------------
+
+    async def start_thread(self, wanted: NewThread, caller: Caller) -> Thread:
+        """Make a thread. The caller subscribes and announces it, in one step with its answer.
+
+        A request that was accepted before the server's stop began gets its thread, which then ends
+        with the others.
+
+        Raises:
+            ThreadError: `invalidParams` for the directory or the model, `authRequired`.
+        """
+        cwd = _checked_cwd(wanted.cwd)
+        services = self.services
+        model = (
+            services.catalogue.default_model()
+            if wanted.model is None
+            else pick_model(services.catalogue, *wanted.model)
+        )
+        level = wanted.thinking_level or services.default_thinking_level or DEFAULT_LEVEL
+        if model is not None:
+            level = model.clamp(level)
+        mode = wanted.approval_mode or default_mode(caller.mode, in_process=caller.in_process)
+        session = SessionLog.create(cwd=cwd, folder=services.places.folder(cwd), now_ms=services.now_ms)
+        if model is not None:
+            session.append_model_change(model.provider, model.id)
+        session.append_thinking_level_change(level)
+        session.append_custom(APPROVAL_MODE, {"mode": mode})
+        if wanted.name:
+            session.append_session_info(wanted.name)
+        slot = self._slots.setdefault(session.id, _Slot())
+        thread = Thread(
+            session=session,
+            services=services,
+            lane=slot.lane,
+            connection_mode=caller.mode,
+            model=model,
+            thinking_level=level,
+            approval_mode=mode,
+            warnings=tuple(ThreadWarning(text, "settings") for text in services.warnings),
+        )
+        await self._begin(slot, thread)
+        return thread
+
+    def announce(self, thread: Thread) -> None:
+        """Tell everyone of a new thread."""
+        self.services.publisher.to_all(ThreadStarted(thread.info()))
+
+    async def load(self, thread_id: str, caller: Caller) -> Thread:
+        """The thread, loaded if it was not. Loads are shared: one at a time for each thread.
+
+        Raises:
+            ThreadError: `threadNotFound`, `invalidParams`, `shuttingDown`, `internal`.
+        """
+        while True:
+            self._refuse_when_closing()
+            slot = self._slots.setdefault(thread_id, _Slot())
+            if slot.thread is not None:
+                if not slot.thread.closing:
+                    return slot.thread
+                await slot.thread.ended.wait()
+                continue
+            if slot.load is None:
+                slot.load = _Load()
+                self._nursery.start_soon(self._run_load, thread_id, slot, slot.load, caller)
+            load = slot.load
+            await load.ended.wait()
+            if load.failure is not None:
+                raise ThreadError(load.failure.code, load.failure.message, load.failure.data)
+
+    def loaded(self, thread_id: str) -> Thread | None:
+        """The thread if it is in memory and not on its way out."""
+        slot = self._slots.get(thread_id)
+        return None if slot is None or slot.thread is None or slot.thread.closing else slot.thread
+
+    async def read(self, thread_id: str) -> SavedThread:
+        """A thread's history without loading it.
+
+        Raises:
+            ThreadError: `threadNotFound`.
+        """
+        thread = self.loaded(thread_id)
+        if thread is not None:
+            await trio.lowlevel.checkpoint()
+            return SavedThread(thread.info(), thread.session)
+        path = await self._find(thread_id)
+        try:
+            stored = await _in_worker(lambda: read_session(path))
+        except (SessionFileError, OSError) as error:
+            raise ThreadError("internal", f"The session file {path} cannot be read: {error}") from None
+        return SavedThread(self._saved_info(stored), stored)
+
+    async def list_threads(
+        self, *, cwd: str | None, archived: bool, cursor: str | None, limit: int
+    ) -> ListPage:
+        """A page of threads, most recently updated first.
+
+        Raises:
+            ThreadError: `invalidCursor`.
+        """
+        filters = (None if cwd is None else os.path.abspath(os.path.expanduser(cwd)), archived)
+        if cursor is None:
+            rows = [] if archived else await self._scan(filters[0])
+            return self._listing.first(rows, filters, limit)
+        await trio.lowlevel.checkpoint()
+        return self._listing.more(cursor, filters, limit)
+
+    # --- turns -----------------------------------------------------------------------------------
+
+    def begin_turn(self, start: Start, caller: Caller) -> None:
+        """Admit a start; its outcome goes to `start.answer`. Synchronous.
+
+        Raises:
+            ThreadError: `turnInProgress`, `shuttingDown`. The requester is subscribed all the same
+                when the thread is loaded.
+        """
+        self._refuse_when_closing()
+        slot = self._slots.setdefault(start.thread_id, _Slot())
+        thread = None if slot.thread is None or slot.thread.closing else slot.thread
+        if thread is not None:
+            thread.subscribers.add(caller.connection)
+        if slot.lane.current is not None:
+            running = None if thread is None or thread.turn is None else thread.turn.id
+            raise ThreadError(
+                "turnInProgress",
+                "The thread is busy with another turn; wait for its end, or interrupt it",
+                {} if running is None else {"turnId": running},
+            )
+        slot.lane.current = start
+        if thread is not None:
+            thread.update_status()
+            thread.spawn(start, run_start)
+        else:
+            self._nursery.start_soon(self._load_and_begin, slot, start, caller)
+
+    def interrupt(self, thread_id: str, turn_id: str | None) -> bool:
+        """Stop what the thread is doing. Synchronous. False when the thread is not in memory.
+
+        Raises:
+            ThreadError: `turnMismatch`.
+        """
+        slot = self._slots.get(thread_id)
+        if slot is None or (slot.thread is None and slot.lane.current is None):
+            return False
+        if slot.thread is not None:
+            slot.thread.interrupt(turn_id)
+        elif turn_id is not None:
+            raise turn_mismatch("turn/interrupt", turn_id, None)
+        elif slot.lane.current is not None:
+            slot.lane.current.resolve(Cancelled(thread_id))
+        return True
+
+    async def check_exists(self, thread_id: str) -> None:
+        """Raises ThreadError `threadNotFound` unless the thread is in memory or in a file."""
+        if self.loaded(thread_id) is None:
+            await self._find(thread_id)
+        else:
+            await trio.lowlevel.checkpoint()
+
+    # --- connections and the end -----------------------------------------------------------------
+
+    def connection_left(self, connection: ConnectionId) -> None:
+        """The connection is gone: it follows nothing any more. What it started goes on."""
+        for slot in self._slots.values():
+            if slot.thread is not None:
+                slot.thread.connection_left(connection)
+
+    def refuse_new_work(self) -> None:
+        """Begin the end: nothing new starts, and every thread begins to unload at the same time."""
+        self._closing = True
+        for slot in tuple(self._slots.values()):
+            if slot.thread is not None:
+                slot.thread.unload("shutdown")
+            elif slot.lane.current is not None:
+                slot.lane.current.resolve(_shutting_down())
+
+    async def close_all(self) -> None:
+        """Unload every thread, side by side; returns when the last one has ended."""
+        self.refuse_new_work()
+        await trio.lowlevel.checkpoint()
+        while threads := [slot.thread for slot in self._slots.values() if slot.thread is not None]:
+            threads[0].unload("shutdown")
+            await threads[0].ended.wait()
+            await trio.lowlevel.checkpoint()
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    async def _begin(self, slot: _Slot, thread: Thread) -> None:
+        slot.thread = thread
+        await self._nursery.start(self._supervise, slot, thread)
+
+    async def _supervise(
+        self, slot: _Slot, thread: Thread, *, task_status: trio.TaskStatus[Thread] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        try:
+            await thread.run(task_status=task_status)
+        except* Exception as group:
+            # A mistake of ours in one thread must not take the others with it.
+            log.error("thread ended by a fault", extra={"thread": thread.id}, exc_info=first_leaf(group))
+            self._broken[thread.id] = Broken("The thread ended by a fault in the server; load it again")
+        finally:
+            slot.thread = None
+            if isinstance(thread.status, Broken):
+                self._broken[thread.id] = thread.status
+            if slot.lane.current is None and slot.load is None:
+                self._slots.pop(thread.id, None)
+
+    async def _run_load(self, thread_id: str, slot: _Slot, load: _Load, caller: Caller) -> None:
+        try:
+            thread = await self._open(thread_id, slot, caller)
+            if self._closing:
+                thread.session.close()
+                raise _shutting_down()
+            await self._begin(slot, thread)
+            self._broken.pop(thread_id, None)
+            self.services.publisher.to_all(StatusChanged(thread_id, thread.status))
+        except ThreadError as failure:
+            load.failure = failure
+        except Exception:
+            log.exception("load failed", extra={"thread": thread_id})
+            load.failure = ThreadError("internal", "The thread could not be loaded; the server's log has the details")
+        finally:
+            if load.failure is not None and slot.lane.current is None:
+                self._slots.pop(thread_id, None)
+            slot.load = None
+            load.ended.set()
+
+    async def _open(self, thread_id: str, slot: _Slot, caller: Caller) -> Thread:
+        path = await self._find(thread_id)
+        services = self.services
+        try:
+            session = await _in_worker(lambda: SessionLog.open(path, now_ms=services.now_ms))
+        except (SessionFileError, OSError) as error:
+            raise ThreadError("internal", f"The session file {path} cannot be loaded: {error}") from None
+        if not os.path.isdir(session.cwd):
+            session.close()
+            raise ThreadError(
+                "invalidParams",
+                f"The thread's directory {session.cwd} does not exist any more; restore it or read the history",
+                {"reason": "cwdMissing"},
+            )
+        context = build_context(session.branch())
+        chosen = saved_model(services.catalogue, context.model)
+        warnings = (*(ThreadWarning(text, "settings") for text in services.warnings), *chosen.warnings)
+        level = context.thinking_level if chosen.model is None else chosen.model.clamp(context.thinking_level)
+        mode = stored_mode(session.branch(), default_mode(caller.mode, in_process=caller.in_process))
+        return Thread(
+            session=session,
+            services=services,
+            lane=slot.lane,
+            connection_mode=caller.mode,
+            model=chosen.model,
+            thinking_level=level,
+            approval_mode=mode,
+            warnings=warnings,
+        )
+
+    async def _load_and_begin(self, slot: _Slot, start: Start, caller: Caller) -> None:
+        try:
+            thread = await self.load(start.thread_id, caller)
+        except ThreadError as failure:
+            start.resolve(failure)
+            slot.lane.current = None
+            if slot.thread is None and slot.load is None:
+                self._slots.pop(start.thread_id, None)
+            return
+        thread.subscribers.add(caller.connection)
+        thread.update_status()
+        thread.spawn(start, run_start)
+
+    async def _find(self, thread_id: str) -> Path:
+        places = self.services.places
+        path = await _in_worker(lambda: find_session(places.all_folders(), thread_id))
+        if path is None:
+            raise ThreadError(
+                "threadNotFound", f"There is no thread {thread_id}; thread/list has the known ones"
+            )
+        return path
+
+    async def _scan(self, cwd: str | None) -> list[ThreadRow]:
+        places = self.services.places
+
+        def scan() -> list[SessionSummary]:
+            return list_sessions(places.all_folders() if cwd is None else [places.folder(cwd)])
+
+        found = await _in_worker(scan)
+        live = {slot.thread.id: slot.thread for slot in self._slots.values() if slot.thread is not None}
+        rows = [self._row(summary) for summary in found if summary.damaged or summary.user_messages]
+        known = {row.id for row in rows}
+        for thread in live.values():
+            users = count_messages(thread.session.entries)
+            if thread.id not in known and users[1]:
+                rows.append(_unsaved_row(thread, users[0]))
+        return [row for row in rows if cwd is None or row.damaged or os.path.abspath(row.cwd) == cwd]
+
+    def _row(self, summary: SessionSummary) -> ThreadRow:
+        return ThreadRow(
+            id=summary.id,
+            cwd=summary.cwd,
+            name=summary.title,
+            status=self.status_of(summary.id),
+            created_at=summary.created_at,
+            updated_at=iso(summary.modified_ms),
+            message_count=summary.message_count,
+            forked_from_id=summary.forked_from_id,
+            damaged=summary.damaged,
+        )
+
+    def _saved_info(self, stored: StoredSession) -> ThreadInfo:
+        branch = stored.branch()
+        context = build_context(branch)
+        chosen = saved_model(self.services.catalogue, context.model)
+        return ThreadInfo(
+            id=stored.header.id,
+            cwd=stored.cwd,
+            name=title_of(stored.entries, stored.name),
+            status=self.status_of(stored.header.id),
+            created_at=stored.header.timestamp,
+            updated_at=stored.entries[-1].timestamp if stored.entries else stored.header.timestamp,
+            approval_mode=stored_mode(branch, "ask"),
+            thinking_level=context.thinking_level
+            if chosen.model is None
+            else chosen.model.clamp(context.thinking_level),
+            model=chosen.model,
+        )
+
+    def status_of(self, thread_id: str) -> Status:
+        """A thread's status, whether it is in memory or not."""
+        slot = self._slots.get(thread_id)
+        if slot is not None and slot.thread is not None:
+            return slot.thread.status
+        return self._broken.get(thread_id, NotLoaded())
+
+    def _refuse_when_closing(self) -> None:
+        if self._closing:
+            raise _shutting_down()
+
+
+def _unsaved_row(thread: Thread, messages: int) -> ThreadRow:
+    info = thread.info()
+    return ThreadRow(
+        id=info.id,
+        cwd=info.cwd,
+        name=info.name,
+        status=info.status,
+        created_at=info.created_at,
+        updated_at=info.updated_at,
+        message_count=messages,
+        forked_from_id=info.forked_from_id,
+    )
+
+
+def _checked_cwd(cwd: str) -> str:
+    """An existing directory, absolute.
+
+    Raises:
+        ThreadError: `invalidParams`.
+    """
+    path = os.path.expanduser(cwd)
+    if not os.path.isabs(path):
+        raise ThreadError(
+            "invalidParams", f"cwd {cwd!r} is relative; send an absolute path, or one that begins with ~"
+        )
+    if "\0" in path or not os.path.isdir(path):
+        raise ThreadError(
+            "invalidParams", f"cwd {cwd!r} is not an existing directory", {"reason": "cwdMissing"}
+        )
+    return os.path.normpath(path)
+
+
+def _shutting_down() -> ThreadError:
+    return ThreadError("shuttingDown", "The server is shutting down; nothing new can be started")
+
+
+async def _in_worker(function: Callable[[], T]) -> T:
+    return await trio.to_thread.run_sync(function, limiter=SESSION_FILES)
+
+
+@asynccontextmanager
+async def open_thread_manager(
+    make_services: Callable[[trio.Nursery], Services],
+) -> AsyncIterator[ThreadManager]:
+    """Threads that live as long as the block. On exit all of them are unloaded, side by side.
+
+    `make_services` is given the nursery of tool calls. It lies outside the threads' nursery, so that
+    a call which ignores its cancellation keeps no thread from ending; the process's hard exit is
+    what ends such a call.
+    """
+    async with trio.open_nursery() as calls, trio.open_nursery() as threads:
+        manager = ThreadManager(make_services(calls), threads)
+        try:
+            yield manager
+        finally:
+            manager.refuse_new_work()
+            # Every thread bounds its own unloading, so this ends; the bound here is for mistakes.
+            with trio.move_on_after(CLOSE_ALL_GRACE, shield=True):
+                await manager.close_all()
+            threads.cancel_scope.cancel(reason="shutdown")
+            calls.cancel_scope.cancel(reason="shutdown")
