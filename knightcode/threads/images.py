@@ -75,9 +75,10 @@ def _read(path: str) -> ImageBlock:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise bad_image(f"The image {path} cannot be read: {reason}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise bad_image(f"{path} is not a regular file; send the path of an image file")
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise bad_image(f"{path} is not a regular file; send the path of an image file")
         data = file.read(IMAGE_LIMIT + 1)
     if len(data) > IMAGE_LIMIT:
         raise bad_image(f"The image {path} is larger than {IMAGE_LIMIT} bytes; scale it down")

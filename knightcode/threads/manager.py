@@ -310,7 +310,7 @@ class ThreadManager:
             await thread.run(task_status=task_status)
         except* Exception as group:
             # A mistake of ours in one thread must not take the others with it.
-            log.error("thread ended by a fault", extra={"thread": thread.id}, exc_info=first_leaf(group))
+            log.error("thread ended by a fault", extra={"thread_id": thread.id}, exc_info=first_leaf(group))
             self._broken[thread.id] = Broken("The thread ended by a fault in the server; load it again")
         finally:
             slot.thread = None
@@ -331,7 +331,7 @@ class ThreadManager:
         except ThreadError as failure:
             load.failure = failure
         except Exception:
-            log.exception("load failed", extra={"thread": thread_id})
+            log.exception("load failed", extra={"thread_id": thread_id})
             load.failure = ThreadError("internal", "The thread could not be loaded; the server's log has the details")
         finally:
             if load.failure is not None and slot.lane.current is None:

@@ -62,7 +62,7 @@ async def run_start(thread: Thread, start: Start) -> None:
     except ThreadError as failure:
         start.resolve(failure)
     except Exception:
-        log.exception("start failed", extra={"thread": thread.id})
+        log.exception("start failed", extra={"thread_id": thread.id})
         start.resolve(
             ThreadError("internal", "The turn could not be started; the server's log has the details")
         )
@@ -103,7 +103,7 @@ async def _run_turn(thread: Thread, turn: RunningTurn, given: Input) -> None:
             reply = await _run_agent(thread, turn, given)
         except* Exception as group:
             failure = first_leaf(group)
-            log.error("turn failed", extra={"thread": thread.id, "turn": turn.id}, exc_info=failure)
+            log.error("turn failed", extra={"thread_id": thread.id, "turn": turn.id}, exc_info=failure)
     finally:
         status, error = _outcome(turn, reply, failure)
         thread.settle(turn, status, error)

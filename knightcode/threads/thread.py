@@ -264,7 +264,7 @@ class Thread:
 
     def broken(self, message: str) -> None:
         """Something that the thread cannot work without is gone."""
-        log.error("thread broken", extra={"thread": self.id, "reason": message})
+        log.error("thread broken", extra={"thread_id": self.id, "reason": message})
         self._set_status(Broken(message))
 
     # --- asking ----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from knightcode_protocol.errors import ErrorCode
+from knightcode_protocol.limits import MAX_ERROR_MESSAGE
 from knightcode_protocol.wire import Wire
 
 NO_PARAMS = Raw(b"{}")
@@ -59,7 +60,12 @@ def encode_result(request_id: bytes | Raw, result: object) -> bytes:
 
 
 def encode_error(request_id: bytes | Raw, code: ErrorCode, message: str, data: object = UNSET) -> bytes:
-    """The line that refuses a request; `request_id` is the id's JSON text as it was received."""
+    """The line that refuses a request; `request_id` is the id's JSON text as it was received.
+
+    The message is cut to `MAX_ERROR_MESSAGE` code points: it may quote what the client sent.
+    """
+    if len(message) > MAX_ERROR_MESSAGE:
+        message = message[: MAX_ERROR_MESSAGE - 1] + "…"
     error = ErrorObject(code=code, message=message, data=data)
     return b'{"id":%b,"error":%b}\n' % (request_id, encode(error))
 

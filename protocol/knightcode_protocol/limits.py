@@ -37,7 +37,7 @@ MAX_PAGE_TURNS: Final = 50
 MAX_LIST_LIMIT: Final = 200
 DEFAULT_LIST_LIMIT: Final = 50
 MAX_ERROR_MESSAGE: Final = 2_000
-"""Code points of a failed turn's message in summaries."""
+"""Code points of the message of an error response, and of a failed turn's in summaries; more is cut."""
 
 # --- inputs -------------------------------------------------------------------------------------
 

@@ -79,3 +79,11 @@ def test_lone_surrogates_never_stop_a_line(value: object, encoded: str) -> None:
 def test_a_value_without_a_json_form_is_the_callers_mistake(value: object) -> None:
     with pytest.raises(TypeError):
         encode(value)
+
+
+def test_a_message_that_quotes_too_much_is_cut() -> None:
+    whole, cut = (
+        json.loads(encode_error(b"1", "internal", "ä" * length))["error"]["message"]
+        for length in (2000, 2001)
+    )
+    assert (whole, cut) == ("ä" * 2000, "ä" * 1999 + "…")

@@ -30,6 +30,11 @@ class FileLocks:
 
     _entries: dict[str, _Entry] = attrs.field(factory=dict, init=False)
 
+    @property
+    def in_use(self) -> int:
+        """How many files are held or waited for."""
+        return len(self._entries)
+
     @asynccontextmanager
     async def hold(self, path: str) -> AsyncIterator[None]:
         """Be the only one who changes `path`, an absolute path. Leaving is no checkpoint.
