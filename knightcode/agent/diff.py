@@ -138,7 +138,9 @@ def compare(old: str, new: str, spans: Sequence[Span] | None = None) -> Diff:
             compares everything.
     """
     old_lines, new_lines = split_lines(old), split_lines(new)
-    if spans is None:
+    if old == new:
+        regions = []
+    elif spans is None:
         regions = [Block(0, len(old_lines), 0, len(new_lines))]
     else:
         regions = _line_regions(old, new, old_lines, new_lines, spans)
@@ -156,29 +158,37 @@ def split_lines(text: str) -> list[str]:
 def _line_regions(
     old: str, new: str, old_lines: list[str], new_lines: list[str], spans: Sequence[Span]
 ) -> list[Block]:
-    """Spans widened to whole lines on both sides, joined where they then meet."""
+    """Spans widened to whole lines on both sides; those without a line's border between them together."""
+    joined: list[Span] = []
+    for span in spans:
+        if joined and not _apart(old, new, joined[-1], span):
+            last = joined.pop()
+            joined.append(attrs.evolve(last, old_end=span.old_end, new_end=span.new_end))
+        else:
+            joined.append(span)
     old_starts, new_starts = _starts(old_lines), _starts(new_lines)
     regions: list[Block] = []
-    for span in spans:
+    for span in joined:
         old_end, new_end = span.old_end, span.new_end
         if not (_at_line_start(old, old_end) and _at_line_start(new, new_end)):
             old_end, new_end = _line_end(old, old_end), _line_end(new, new_end)
-        region = Block(
-            _line_of(old, old_starts, span.old_start),
-            _lines_before(old_starts, old_end),
-            _line_of(new, new_starts, span.new_start),
-            _lines_before(new_starts, new_end),
-        )
-        if regions and (region.old_start < regions[-1].old_end or region.new_start < regions[-1].new_end):
-            last = regions.pop()
-            region = Block(
-                last.old_start,
-                max(last.old_end, region.old_end),
-                last.new_start,
-                max(last.new_end, region.new_end),
+        regions.append(
+            Block(
+                _line_of(old, old_starts, span.old_start),
+                _lines_before(old_starts, old_end),
+                _line_of(new, new_starts, span.new_start),
+                _lines_before(new_starts, new_end),
             )
-        regions.append(region)
+        )
     return regions
+
+
+def _apart(old: str, new: str, before: Span, after: Span) -> bool:
+    """Whether a line starts, in both texts, within the equal text between two spans."""
+    if before.old_end == after.old_start:
+        return False
+    aligned = _at_line_start(old, before.old_end) and _at_line_start(new, before.new_end)
+    return aligned or "\n" in old[before.old_end : after.old_start]
 
 
 def _differences(old: list[str], new: list[str], region: Block) -> Iterator[Block]:

@@ -38,6 +38,7 @@ def test_a_tilde_means_the_home_directory() -> None:
         ("Shot 9.41.00\u202fAM.png", "Shot 9.41.00 AM.png"),
         (unicodedata.normalize("NFD", "résumé.txt"), "résumé.txt"),
         ("it\u2019s.txt", "it's.txt"),
+        ("it\u2019s 5\u202fPM", "it's 5 PM"),
         (unicodedata.normalize("NFD", "l\u2019été.txt"), "l'été.txt"),
     ],
 )

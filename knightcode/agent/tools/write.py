@@ -13,7 +13,7 @@ import trio
 from knightcode.agent.diff import Diff, compare
 from knightcode.agent.paths import resolve_path, shown_path
 from knightcode.agent.tools.arguments import path_argument, text_argument
-from knightcode.agent.tools.base import ToolContext, ToolResult
+from knightcode.agent.tools.base import ToolContext, ToolError, ToolResult
 from knightcode.agent.tools.files import (
     FILE_LOCKS,
     FILE_THREADS,
@@ -110,5 +110,7 @@ def _write(plan: _Plan, path: str, *, shown: str) -> None:
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         write_in_place(path, plan.data, before=plan.before, created=not plan.existed)
+    except FileExistsError as error:  # so says the system of a file in the place of a folder
+        raise ToolError(f"{shown} could not be written: one of its parents is not a folder") from error
     except OSError as error:
         raise file_error(shown, "written", error) from error

@@ -113,7 +113,8 @@ async def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with trio.fail_after(5):
         assert "Is a directory" in await failure(WRITE, tmp_path, path="folder", content="x")
         assert "could not be written" in await failure(WRITE, tmp_path, path="pipe", content="x")
-        assert "Not a directory" in await failure(WRITE, tmp_path, path="file/x", content="x")
+        assert "parents is not a folder" in await failure(WRITE, tmp_path, path="file/x", content="x")
+        assert "Not a directory" in await failure(WRITE, tmp_path, path="file/x/y", content="x")
         assert "not a regular file" in await failure(WRITE, tmp_path, path="/dev/null", content="x")
         assert "content must be a string" in await failure(WRITE, tmp_path, path="f")
         assert "NUL" in await failure(WRITE, tmp_path, path="a\0", content="x")

@@ -1,0 +1,255 @@
+"""Runs one scenario over the in-memory pair and does something at an exact step of the scheduler.
+
+A step is one time that trio lets a task run, so the n-th step lies at the n-th checkpoint of the
+whole program. What is injected is synchronous and happens between two steps.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from knightcode.app_server.connection import Connection
+from knightcode.app_server.core.connection import ConnectionCore
+from knightcode.app_server.host import Host, HostConfig, open_host
+from knightcode.app_server.main import server_info
+from knightcode.sessions.read import read_session
+from knightcode.sessions.turns import stored_turns
+
+PATIENCE = 30.0
+
+Message = dict[str, Any]
+
+
+@attrs.define(eq=False)
+class Injector(trio.abc.Instrument):
+    """Counts steps from `arm` on; at the `at`-th one calls `action`, once."""
+
+    at: int | None = None
+    action: Callable[[], None] | None = None
+    steps: int = 0
+    armed: bool = False
+    fired: bool = False
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        if not self.armed:
+            return
+        self.steps += 1
+        if self.steps == self.at and self.action is not None:
+            self.fired = True
+            self.action()
+
+
+@attrs.define(eq=False)
+class Door:
+    """A client on the in-memory pair that keeps everything it hears."""
+
+    host: Host
+    connection: Connection
+    heard: list[Message] = attrs.field(factory=list)
+    changed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+    approve: bool = True
+    asked: int = 0
+
+    def send(self, **message: Any) -> None:
+        """Synchronous: the request is admitted when this returns."""
+        self.asked += "id" in message and "method" in message
+        self.connection.receive(json.dumps(message).encode() + b"\n")
+
+    async def until(self, wanted: Callable[[Message], bool]) -> Message:
+        """The first message heard, now or later, that is as wanted."""
+        seen = 0
+        with trio.fail_after(PATIENCE):
+            while True:
+                for message in self.heard[seen:]:
+                    if wanted(message):
+                        return message
+                seen = len(self.heard)
+                await self.changed.park()
+
+    async def answer_to(self, request_id: str) -> Message:
+        return await self.until(lambda one: one.get("id") == request_id and "method" not in one)
+
+    async def pump(self) -> None:
+        """Hear what is sent, and answer what is asked."""
+        waiting = trio.lowlevel.ParkingLot()
+        outbox = self.connection.core.outbox
+
+        def wake() -> None:
+            waiting.unpark_all()
+
+        outbox.wake = wake
+        while not outbox.closed:
+            if self.drain():
+                await trio.lowlevel.checkpoint()
+            else:
+                await waiting.park()
+
+    def drain(self) -> bool:
+        """Hear all that is waiting; whether there was something."""
+        data = self.connection.core.outbox.take(1 << 20)
+        for line in data.split(b"\n")[:-1]:
+            message = json.loads(line)
+            self.heard.append(message)
+            if message.get("method") == "item/toolCall/requestApproval" and self.approve:
+                self.send(id=message["id"], result={"decision": "accept"})
+        self.changed.unpark_all()
+        return bool(data)
+
+
+def connect(host: Host, nursery: trio.Nursery) -> Door:
+    """A client that is through its handshake."""
+    core = ConnectionCore(server_info(), default_mode="desktop")
+    door = Door(host, host.connect(core, host.requests, in_process=True))
+    nursery.start_soon(door.pump)
+    door.send(id="init", method="initialize", params={"clientInfo": {"name": "t", "version": "1"}})
+    door.send(method="initialized", params={})
+    return door
+
+
+@attrs.define(eq=False)
+class Run:
+    """One run of a scenario. `watcher` follows the thread from the start and stays until the end."""
+
+    folder: Path
+    host: Host
+    door: Door
+    watcher: Door
+    thread_id: str
+    nursery: trio.Nursery
+
+    async def settled(self) -> None:
+        """Until nothing is admitted in the thread."""
+        with trio.fail_after(PATIENCE):
+            while (thread := self.host.manager.loaded(self.thread_id)) is not None:
+                if thread.lane.current is None:
+                    break
+                await trio.sleep(0.001)
+
+
+def children() -> set[int]:
+    """Live children of this process, zombies too."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == os.getpid():
+                found.add(int(entry.name))
+    return found
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def run_scenario(
+    folder: Path,
+    script: list[Any],
+    play: Callable[[Run], Awaitable[None]],
+    *,
+    at: int | None = None,
+    inject: Callable[[Run], None] | None = None,
+    finish: Callable[[Run], None] = lambda run: None,
+) -> tuple[int, bool]:
+    """Play a scenario in a fresh folder; returns the number of its steps and whether `inject` came to be.
+
+    The invariants are checked here, whatever happened.
+    """
+    project = folder / "project"
+    project.mkdir(parents=True)
+    (project / "a.txt").write_text("one\n")
+    path = folder / "script.json"
+    path.write_text(json.dumps({"replies": script}))
+    environ = {
+        "HOME": str(folder),
+        "PATH": os.environ["PATH"],
+        "KNIGHTCODE_CODING_AGENT_DIR": str(folder / "agent"),
+    }
+    before_children = children()
+    injector = Injector(at=at)
+    async with trio.open_nursery() as nursery:
+        async with open_host(HostConfig(environ, folder, scripted=path)) as host:
+            door = connect(host, nursery)
+            door.send(id="start", method="thread/start", params={"cwd": str(project), "approvalMode": "ask"})
+            thread_id = (await door.answer_to("start"))["result"]["thread"]["id"]
+            watcher = connect(host, nursery)
+            watcher.send(id="watch", method="thread/resume", params={"threadId": thread_id})
+            await watcher.answer_to("watch")
+            run = Run(folder, host, door, watcher, thread_id, nursery)
+            if inject is not None:
+                chosen = inject
+                injector.action = lambda: chosen(run)
+            trio.lowlevel.add_instrument(injector)
+            try:
+                injector.armed = True
+                await play(run)
+                await run.settled()
+            finally:
+                injector.armed = False
+                trio.lowlevel.remove_instrument(injector)
+        nursery.cancel_scope.cancel()
+    for one in (door, watcher):
+        while one.drain():
+            pass
+    finish(run)
+    check(run, door)
+    check(run, watcher)
+    assert children() <= before_children, "a child process was left behind"
+    return injector.steps, injector.fired
+
+
+def check(run: Run, door: Door) -> None:
+    """What holds after any run, as one client saw it: answers, ends, order, and the session file."""
+    heard = door.heard
+    gone = door.connection.core.outbox.closed
+    answers = Counter(one["id"] for one in heard if "method" not in one)
+    assert all(count == 1 for count in answers.values()), answers
+    if not gone:
+        assert sum(answers.values()) == door.asked, "a request has no answer"
+    started = [one["params"]["turn"]["id"] for one in heard if one.get("method") == "turn/started"]
+    completed = [one["params"]["turn"]["id"] for one in heard if one.get("method") == "turn/completed"]
+    assert len(set(started)) == len(started)
+    if gone:
+        assert set(completed) <= set(started)
+    else:
+        assert started == completed
+    over: set[str] = set()
+    open_items: dict[tuple[str, str], str] = {}
+    for one in heard:
+        method, params = one.get("method", ""), one.get("params", {})
+        turn_id = params.get("turnId")
+        if method.startswith(("item/", "turn/")) and turn_id is not None:
+            assert turn_id not in over, f"{method} after the end of its turn"
+        if method == "item/started":
+            open_items[turn_id, params["item"]["id"]] = method
+        elif method in ("item/completed", "item/removed"):
+            open_items.pop((turn_id, params.get("itemId") or params["item"]["id"]), None)
+        elif method == "turn/completed":
+            over.add(params["turn"]["id"])
+            assert not [key for key in open_items if key[0] == params["turn"]["id"]], "an item has no end"
+    statuses = {
+        one["params"]["turn"]["id"]: one["params"]["turn"]["status"]
+        for one in heard
+        if one.get("method") == "turn/completed"
+    }
+    files = list((run.folder / "agent" / "sessions").glob("*/*.jsonl"))
+    if not started:
+        return
+    if gone and not files:
+        return
+    assert len(files) == 1
+    stored = read_session(files[0])
+    assert stored.damaged_lines == 0 and stored.whole_lines
+    turns = {turn.id: turn for turn in stored_turns(stored.branch())}
+    for turn_id, status in statuses.items():
+        assert turns[turn_id].status == status
+        assert turns[turn_id].completed_at_ms is not None
+    assert [path for path in run.folder.rglob("*") if path.suffix in (".lock", ".tmp")] == []
