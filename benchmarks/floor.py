@@ -42,7 +42,7 @@ class Part(msgspec.Struct):
     """What an event adds."""
 
     content: str | None = None
-    tool_calls: msgspec.Raw | None = None
+    tool_calls: list[msgspec.Raw] | None = None
 
 
 class Choice(msgspec.Struct):

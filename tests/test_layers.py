@@ -57,7 +57,7 @@ TABLE: Final[Mapping[str, Row]] = {
     "knightcode.config": Row(always=("attrs", "msgspec", *VOCABULARY)),
     "knightcode.sessions": Row(always=("attrs", "msgspec", "knightcode.config.paths", *VOCABULARY)),
     "knightcode.models": Row(always=("msgspec", *_DOMAIN)),
-    "knightcode.models.http": Row(always=("httpx2", "httpcore2", "knightcode.models", *_DOMAIN)),
+    "knightcode.models.http": Row(always=("httpcore2", "knightcode.models", *_DOMAIN)),
     # the run of one turn, and who may say no to a call
     "knightcode.agent": Row(always=("msgspec", "knightcode.models", "knightcode.sessions", *_DOMAIN)),
     "knightcode.gates": Row(always=("attrs", "knightcode.agent.tools.base", *VOCABULARY)),
@@ -95,7 +95,7 @@ TABLE: Final[Mapping[str, Row]] = {
         )
     ),
     "knightcode.app_server.shutdown": Row(always=("attrs", "trio")),
-    "knightcode.app_server.logs": Row(always=("msgspec",)),
+    "knightcode.app_server.logs": Row(always=("msgspec", "knightcode.app_server.core.surrogates")),
     # the two that know all parts: what is shared by connections, and what is one process
     "knightcode.app_server.host": Row(
         always=(

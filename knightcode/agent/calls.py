@@ -117,7 +117,7 @@ class ToolBatch:
         if tool is None:
             return ToolResult.of_text(f"Tool {call.block.name} not found", is_error=True, details={})
         try:
-            arguments = validate(tool.parameters, tool.prepare(dict(call.block.arguments)))
+            arguments = validate(tool.parameters, tool.prepare(dict(call.block.arguments)), tool=tool.name)
         except ToolError as error:
             return ToolResult.of_text(str(error), is_error=True, details=error.details)
         verdict = await self.hooks.judge(PendingCall(call.block.id, tool, arguments))

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
-import trio
 
 from knightcode.agent.tools.files import FILE_THREADS
 
@@ -48,18 +47,14 @@ class PromptFiles:
 
 async def load_context_files(agent_dir: str | os.PathLike[str], cwd: str | os.PathLike[str]) -> ContextFiles:
     """`read_context_files`, in a worker thread."""
-    return await trio.to_thread.run_sync(
-        read_context_files, agent_dir, cwd, limiter=FILE_THREADS, abandon_on_cancel=True
-    )
+    return await FILE_THREADS.run(read_context_files, agent_dir, cwd, abandon_on_cancel=True)
 
 
 async def load_prompt_files(
     agent_dir: str | os.PathLike[str], trusted_project_dir: str | os.PathLike[str] | None = None
 ) -> PromptFiles:
     """`read_prompt_files`, in a worker thread."""
-    return await trio.to_thread.run_sync(
-        read_prompt_files, agent_dir, trusted_project_dir, limiter=FILE_THREADS, abandon_on_cancel=True
-    )
+    return await FILE_THREADS.run(read_prompt_files, agent_dir, trusted_project_dir, abandon_on_cancel=True)
 
 
 def read_context_files(agent_dir: str | os.PathLike[str], cwd: str | os.PathLike[str]) -> ContextFiles:

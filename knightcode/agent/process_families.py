@@ -4,8 +4,7 @@ On Linux the process table is read, which also shows those that left the child's
 they carry the marker variable in their environment. Elsewhere only the group can be reached; who left
 it is named for the log.
 
-Source: reports of commands that outlive a stop; the specification's "Children that left their process
-group".
+Source: agent loop, "bash".
 """
 
 import os
@@ -59,7 +58,10 @@ class GroupFamily:
     def sweep(self, sig: int) -> tuple[int, ...]:
         repeated = sig in self._told and sig != signal.SIGKILL
         self._told.add(sig)
-        return (self.leader,) if signal_group(self.leader, 0 if repeated else sig) else ()
+        alive = signal_group(self.leader, 0 if repeated else sig)
+        if alive and not repeated:
+            signal_group(self.leader, signal.SIGCONT)  # a stopped process hears nothing else
+        return (self.leader,) if alive else ()
 
     def strays(self) -> tuple[str, ...]:
         """Those that carry the marker: `sweep` cannot reach them. Each as its id and command."""
@@ -97,7 +99,9 @@ class TableFamily:
     _told: set[tuple[int, int]] = attrs.field(factory=set, init=False)
 
     def sweep(self, sig: int) -> tuple[int, ...]:
-        members = self._members()
+        members = self._members()  # first: a dead parent does not show its children any more
+        if sig == signal.SIGKILL and self.leader is not None:
+            signal_group(self.leader, sig)  # all at one moment, so that none of it can start another
         for member in members:
             key = (member.pid, member.started)
             if sig == signal.SIGKILL or key not in self._told:
@@ -113,6 +117,8 @@ class TableFamily:
             row.pid
             for row in table
             if self.leader in (row.pid, row.group, row.session)
+            # Who was told belongs to the call, also when the parent that showed it is gone.
+            or (row.pid, row.started) in self._told
             # Reading an environment is the dear part, and who is older than the leader has no mark of it.
             or (row.started >= born and _carries(row.pid, marks))
         }
@@ -185,5 +191,6 @@ def _signal(process: _Process, sig: int) -> None:
         try:
             if _started(process.pid) == process.started:
                 signal.pidfd_send_signal(handle, sig)
+                signal.pidfd_send_signal(handle, signal.SIGCONT)  # a stopped process hears nothing else
         finally:
             os.close(handle)

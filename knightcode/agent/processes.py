@@ -4,7 +4,7 @@ Every child leads a session and a process group of its own and carries a marker 
 that whatever comes from it can be found and ended with it. All running children are registered, for
 the case that the process must leave in a hurry.
 
-Source: agent loop, "bash"; architecture, "The cancellation model".
+Source: agent loop, "bash".
 """
 
 import logging
@@ -27,6 +27,7 @@ from knightcode.agent.process_families import (
     family_of,
     signal_group,
 )
+from knightcode.agent.worker_threads import WorkerThreads
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ KILL_SECONDS = 1.5
 this stays well below the 5 seconds after which the loop abandons a call."""
 _FIRST_LOOK_SECONDS = 0.002
 _LAST_LOOK_SECONDS = 0.05
-_TABLE_THREADS = trio.CapacityLimiter(4)
+_TABLE_THREADS = WorkerThreads("process table threads", 4)
 
 _live: dict[str, int | None] = {}
 """Marker to group of all running children, None while one is being started. Only whole-dict operations
@@ -81,18 +82,14 @@ class Child:
                     _taskkill(self.pid), check=False, capture_stdout=True, capture_stderr=True
                 )
         else:
-            signal_group(self.pid, signal.SIGTERM)
-            signal_group(self.pid, signal.SIGCONT)  # a stopped process hears nothing else
             with trio.move_on_after(grace_seconds) as patience:
                 await self._sweep_until_gone(signal.SIGTERM)
             if patience.cancelled_caught:
                 await self._sweep_until_gone(signal.SIGKILL)
         await self.wait_exited()
         if isinstance(self._family, GroupFamily):
-            for stray in await trio.to_thread.run_sync(
-                self._family.strays, limiter=_TABLE_THREADS, abandon_on_cancel=True
-            ):
-                log.warning("child_escaped", extra={"group": self.pid, "process": stray})
+            for stray in await _TABLE_THREADS.run(self._family.strays, abandon_on_cancel=True):
+                log.warning("child_escaped", extra={"group": self.pid, "stray": stray})
 
     async def _sweep_until_gone(self, sig: int) -> None:
         pause = _FIRST_LOOK_SECONDS
@@ -100,10 +97,7 @@ class Child:
             if self._handle is None:
                 self._process.poll()  # a group is not empty before its leader is reaped
             # An abandoned sweep can only signal processes that are this child's.
-            left = await trio.to_thread.run_sync(
-                self._family.sweep, sig, limiter=_TABLE_THREADS, abandon_on_cancel=True
-            )
-            if not left:
+            if not await _TABLE_THREADS.run(self._family.sweep, sig, abandon_on_cancel=True):
                 return
             await trio.sleep(pause)
             pause = min(2 * pause, _LAST_LOOK_SECONDS)
@@ -124,6 +118,7 @@ async def open_child(
     cwd: str | os.PathLike[str],
     environment: Mapping[str, str],
     grace_seconds: float = TERM_GRACE_SECONDS,
+    use_table: bool = True,
 ) -> AsyncIterator[Child]:
     """Run a program without input, its output on one pipe; on exit nothing that it started is left.
 
@@ -133,13 +128,15 @@ async def open_child(
 
     Args:
         environment: complete; the marker is added to it.
+        use_table: False relies on the process group alone, as is done where no process table can be
+            read: children that left the group are then named in the log instead of ended.
     Raises:
         OSError: the program could not be started.
     """
     marker = secrets.token_hex(16)
     _live[marker] = None
     try:
-        child = await _start(argv, cwd, environment, marker)
+        child = await _start(argv, cwd, environment, marker, use_table=use_table)
         _live[marker] = child.pid
         try:
             yield child
@@ -158,7 +155,12 @@ async def open_child(
 
 
 async def _start(
-    argv: Sequence[str], cwd: str | os.PathLike[str], environment: Mapping[str, str], marker: str
+    argv: Sequence[str],
+    cwd: str | os.PathLike[str],
+    environment: Mapping[str, str],
+    marker: str,
+    *,
+    use_table: bool,
 ) -> Child:
     outer = environment.get(MARKER)
     process = await trio.lowlevel.open_process(
@@ -176,8 +178,8 @@ async def _start(
         pid=process.pid,
         output=process.stdout,
         process=process,
-        family=family_of(process.pid, marker),
-        handle=_exit_handle(process.pid),
+        family=family_of(process.pid, marker) if use_table else GroupFamily(process.pid, marker),
+        handle=_exit_handle(process.pid) if use_table else None,
     )
 
 

@@ -6,6 +6,7 @@ to a thread of their own; what does not fit is counted and the count is logged.
 Source: App Server, "Starting" (logs go to stderr).
 """
 
+import json
 import logging
 import os
 import queue
@@ -14,6 +15,8 @@ import time
 import traceback
 
 import msgspec
+
+from knightcode.app_server.core.surrogates import replace_lone_surrogates
 
 QUEUE_LINES = 1_000
 LINE_CHARACTERS = 16_000
@@ -37,7 +40,10 @@ class JsonLines(logging.Formatter):
         line |= {name: value for name, value in vars(record).items() if name not in _OWN}
         if record.exc_info and record.exc_info[1] is not None:
             line["failure"] = "".join(traceback.format_exception(record.exc_info[1]))[-LINE_CHARACTERS:]
-        return msgspec.json.encode(line, enc_hook=repr).decode()
+        try:
+            return msgspec.json.encode(line, enc_hook=repr).decode()
+        except UnicodeEncodeError:  # half a surrogate pair, as in the name of a file that is not UTF-8
+            return replace_lone_surrogates(json.dumps(line, default=repr).encode()).decode()
 
 
 class StderrHandler(logging.Handler):

@@ -41,11 +41,16 @@ async def serve_stdio(
     0 after a clean stop; 1 when the client stopped reading or answers could not be delivered.
     """
     stop, output = Stop(), _Output(core)
-    watchdog = Watchdog(kill_all_now)
-    with kept_blocking_mode(pipes.reading, pipes.writing):
+    with kept_blocking_mode(pipes.reading, pipes.writing) as restore_mode:
+
+        def last_act() -> None:
+            restore_mode()
+            kill_all_now()
+
+        watchdog = Watchdog(last_act)
         stdin, stdout = open_streams(pipes)
-        async with trio.open_nursery() as process:
-            await process.start(watch_signals, stop, kill_all_now, lambda: bool(noted_signals))
+        async with stdin, stdout, trio.open_nursery() as process:
+            await process.start(watch_signals, stop, last_act, lambda: bool(noted_signals))
             process.start_soon(_write, output, stdout, stop)
             async with open_host(config) as host:
                 await _serve_connection(host, core, pipes, stdin, stop, watchdog)

@@ -48,8 +48,8 @@ class Watchdog:
     by a write that nobody reads.
     """
 
-    def __init__(self, kill_children: Callable[[], None], limit: float = EXIT_BY) -> None:
-        self._kill_children = kill_children
+    def __init__(self, last_act: Callable[[], None], limit: float = EXIT_BY) -> None:
+        self._last_act = last_act
         self._limit = limit
         self._over = threading.Event()
 
@@ -63,20 +63,20 @@ class Watchdog:
 
     def _run(self) -> None:
         if not self._over.wait(self._limit):
-            exit_now(1, self._kill_children)
+            exit_now(1, self._last_act)
 
 
-def exit_now(code: int, kill_children: Callable[[], None]) -> None:
-    """Leave without any clean-up but the children's end."""
+def exit_now(code: int, last_act: Callable[[], None]) -> None:
+    """Leave without any clean-up but `last_act`: above all, the children's end."""
     try:
-        kill_children()
+        last_act()
     finally:
         os._exit(code)
 
 
 async def watch_signals(
     stop: Stop,
-    kill_children: Callable[[], None],
+    last_act: Callable[[], None],
     noted: Callable[[], bool],
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
@@ -95,6 +95,6 @@ async def watch_signals(
             stop.ask("signal")
         async for number in received:
             if seen:
-                exit_now(128 + number, kill_children)
+                exit_now(128 + number, last_act)
             seen = True
             stop.ask("signal")

@@ -10,6 +10,7 @@ Source: App Server, "Limits and client reference"; App Server notes, "In-process
 import functools
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 import attrs
@@ -18,17 +19,26 @@ import trio
 
 from knightcode.failures import first_leaf
 from knightcode_protocol import params, results
-from knightcode_protocol.envelope import encode_error, encode_request, encode_result
-from knightcode_protocol.handshake import Capabilities, ClientInfo, InitializeParams, InitializeResult, Mode
+from knightcode_protocol.envelope import encode_error, encode_notification, encode_request, encode_result
+from knightcode_protocol.handshake import (
+    Capabilities,
+    ClientInfo,
+    InitializedParams,
+    InitializeParams,
+    InitializeResult,
+    Mode,
+)
 from knightcode_protocol.methods import METHODS
-from knightcode_protocol.notifications import NOTIFICATIONS
+from knightcode_protocol.notifications import NOTIFICATIONS, ServerRequestCancelled
 from knightcode_protocol.server_requests import SERVER_REQUESTS
 from knightcode_protocol.wire import Wire
 
 log = logging.getLogger(__name__)
 
 P = TypeVar("P", bound=Wire)
-R = TypeVar("R", bound=Wire)
+
+_Id = str | float | None
+"""The id of a request, from either side."""
 
 
 class AppServerError(Exception):
@@ -43,18 +53,21 @@ class ConnectionLost(Exception):  # noqa: N818 -- it says what happened, and it 
     """The server is gone; the request has no answer and will get none."""
 
 
-class _Line(msgspec.Struct):
-    id: msgspec.Raw | None = None
-    method: str | None = None
-    params: msgspec.Raw = msgspec.Raw(b"{}")
-    result: msgspec.Raw | None = None
-    error: msgspec.Raw | None = None
+_NULL = msgspec.Raw(b"null")
 
 
 class _Error(msgspec.Struct):
     code: str
     message: str
     data: Any = None
+
+
+class _Line(msgspec.Struct):
+    id: str | float | None = None
+    method: str | None = None
+    params: msgspec.Raw = msgspec.Raw(b"{}")
+    result: msgspec.Raw = _NULL
+    error: _Error | None = None
 
 
 _LINE = msgspec.json.Decoder(_Line)
@@ -68,13 +81,16 @@ def _decoder(kind: type[P]) -> msgspec.json.Decoder[P]:
 @attrs.define(eq=False)
 class _Waiting:
     ended: trio.Event = attrs.field(factory=trio.Event)
-    result: msgspec.Raw | None = None
+    result: msgspec.Raw = _NULL
     error: Exception | None = None
 
 
 @attrs.define(eq=False)
 class AppServerClient:
     """A client that is connected. Made by `spawn_app_server` or `create_in_process_client`.
+
+    Handlers may fail without harm to the connection: the log has what happened, a server request is
+    answered with an error, and the other handlers of a notification are called all the same.
 
     Attributes:
         server: what `initialize` told; set once the handshake is over.
@@ -84,11 +100,12 @@ class AppServerClient:
     _nursery: trio.Nursery = attrs.field(alias="nursery")
     server: InitializeResult | None = attrs.field(default=None, init=False)
     _count: int = attrs.field(default=0, init=False)
-    _waiting: dict[int, _Waiting] = attrs.field(factory=dict, init=False)
+    _waiting: dict[_Id, _Waiting] = attrs.field(factory=dict, init=False)
     _lost: bool = attrs.field(default=False, init=False)
     _notified: dict[str, list[Callable[[Any], None]]] = attrs.field(factory=dict, init=False)
     _watchers: list[Callable[[str, Wire], None]] = attrs.field(factory=list, init=False)
     _asked: dict[str, Callable[[Any], Awaitable[Wire]]] = attrs.field(factory=dict, init=False)
+    _answering: dict[_Id, trio.CancelScope] = attrs.field(factory=dict, init=False)
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -99,7 +116,7 @@ class AppServerClient:
         capabilities = Capabilities(opt_out_notifications=opt_out) if opt_out else None
         wanted = InitializeParams(client_info=info, mode=mode, capabilities=capabilities)
         self.server = cast(InitializeResult, await self.request("initialize", wanted))
-        await self._send(b'{"method":"initialized","params":{}}\n')
+        await self._send(encode_notification("initialized", InitializedParams()))
         return self.server
 
     async def request(self, method: str, wanted: Wire) -> Wire:
@@ -121,7 +138,6 @@ class AppServerClient:
             self._waiting.pop(request_id, None)
         if waiting.error is not None:
             raise waiting.error
-        assert waiting.result is not None
         return msgspec.json.decode(waiting.result, type=METHODS[method].result)
 
     async def thread_start(self, wanted: params.ThreadStartParams) -> results.ThreadStartResult:
@@ -179,21 +195,32 @@ class AppServerClient:
         return lambda: self._watchers.remove(handler)
 
     def on_request(self, kind: type[P], handler: Callable[[P], Awaitable[Wire]]) -> None:
-        """Answer server requests with params of this type. Those without a handler are refused."""
+        """Answer server requests with params of this type. Those without a handler are refused.
+
+        A handler whose request the server takes back is cancelled.
+        """
         name = next(row.name for row in SERVER_REQUESTS.values() if row.params is kind)
         self._asked[name] = handler
 
     # --- the transport's side --------------------------------------------------------------------
+    # A transport hands in each line from the server, and says when there will be none. Its `send`
+    # takes a whole line or none of it, and raises ConnectionLost once the server takes no more.
 
     def receive(self, line: bytes) -> None:
         """Handle one line from the server. For transports."""
-        message = _LINE.decode(line)
+        try:
+            message = _LINE.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            log.error("unreadable line from the server", extra={"bytes": len(line), "reason": str(error)})
+            return
         if message.method is None:
             self._answered(message)
         elif message.id is None:
             self._notify(message.method, message.params)
         else:
-            self._nursery.start_soon(self._answer, bytes(message.id), message.method, message.params)
+            # Known before its task runs: the request may be taken back in the very next line.
+            self._answering[message.id] = trio.CancelScope()
+            self._nursery.start_soon(self._answer, message.id, message.method, message.params)
 
     def lost(self) -> None:
         """The server will send nothing more: whoever waits is told. For transports."""
@@ -203,11 +230,11 @@ class AppServerClient:
             waiting.ended.set()
 
     def _answered(self, message: _Line) -> None:
-        waiting = self._waiting.get(msgspec.json.decode(message.id)) if message.id is not None else None
+        waiting = self._waiting.get(message.id)
         if waiting is None or waiting.ended.is_set():
-            return
+            return  # the request was given up
         if message.error is not None:
-            error = msgspec.json.decode(message.error, type=_Error)
+            error = message.error
             waiting.error = AppServerError(error.code, error.message, error.data)
         else:
             waiting.result = message.result
@@ -216,25 +243,43 @@ class AppServerClient:
     def _notify(self, method: str, raw: msgspec.Raw) -> None:
         row = NOTIFICATIONS.get(method)
         handlers = self._notified.get(method)
-        if row is None or not (handlers or self._watchers):
-            return
-        decoded = _decoder(row.params).decode(raw)
-        for handler in tuple(handlers or ()):
-            handler(decoded)
-        for watcher in tuple(self._watchers):
-            watcher(method, decoded)
-
-    async def _answer(self, request_id: bytes, method: str, raw: msgspec.Raw) -> None:
-        handler = self._asked.get(method)
-        if handler is None:
-            await self._send(
-                encode_error(request_id, "methodNotFound", f"This client does not answer {method}")
-            )
+        if row is None or not (handlers or self._watchers or row.params is ServerRequestCancelled):
             return
         try:
-            wanted = msgspec.json.decode(raw, type=SERVER_REQUESTS[method].params)
-            answer = encode_result(request_id, await handler(wanted))
+            decoded = _decoder(row.params).decode(raw)
+        except msgspec.DecodeError as error:
+            log.error("unreadable notification", extra={"method": method, "reason": str(error)})
+            return
+        if isinstance(decoded, ServerRequestCancelled) and decoded.request_id in self._answering:
+            self._answering[decoded.request_id].cancel(reason="the server took its request back")
+        calls = [functools.partial(handler, decoded) for handler in handlers or ()]
+        calls += [functools.partial(watcher, method, decoded) for watcher in self._watchers]
+        for call in calls:
+            try:
+                call()
+            except Exception:
+                log.exception("notification handler failed", extra={"method": method})
+
+    async def _answer(self, request_id: _Id, method: str, raw: msgspec.Raw) -> None:
+        try:
+            with self._answering[request_id]:
+                answer = await self._answer_to(method, raw)
+                with suppress(ConnectionLost):  # nobody waits for the answer any more
+                    await self._send(answer(msgspec.json.encode(request_id)))
+        finally:
+            del self._answering[request_id]
+
+    async def _answer_to(self, method: str, raw: msgspec.Raw) -> Callable[[bytes], bytes]:
+        """The answer to a server request, as a function of the request's id."""
+        handler = self._asked.get(method)
+        if handler is None:
+            await trio.lowlevel.checkpoint()
+            return lambda to: encode_error(to, "methodNotFound", f"This client does not answer {method}")
+        result: Wire | None = None
+        try:
+            result = await handler(msgspec.json.decode(raw, type=SERVER_REQUESTS[method].params))
         except* Exception as group:
             log.error("server request failed", extra={"method": method}, exc_info=first_leaf(group))
-            answer = encode_error(request_id, "internal", f"The client failed to answer {method}")
-        await self._send(answer)
+        if result is None:
+            return lambda to: encode_error(to, "internal", f"The client failed to answer {method}")
+        return lambda to: encode_result(to, result)

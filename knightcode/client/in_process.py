@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from knightcode.client.client import AppServerClient
+from knightcode.client.client import AppServerClient, ConnectionLost
 from knightcode_protocol.handshake import Mode
 
 if TYPE_CHECKING:
+    from knightcode.app_server.connection import Connection
     from knightcode.app_server.core.connection import ConnectionCore
     from knightcode.app_server.host import Host
 
@@ -23,7 +24,10 @@ TAKE_BYTES = 1024 * 1024
 async def create_in_process_client(
     host: "Host", *, mode: Mode = "terminal"
 ) -> AsyncIterator[AppServerClient]:
-    """A client of `host`; the handshake is the caller's. Leaving the block is a disconnect."""
+    """A client of `host`; the handshake is the caller's. Leaving the block is a disconnect.
+
+    An error of the block comes out in an exception group, as from a nursery.
+    """
     from knightcode.app_server.core.connection import ConnectionCore
     from knightcode.app_server.main import server_info
 
@@ -32,11 +36,13 @@ async def create_in_process_client(
 
     async def send(line: bytes) -> None:
         await trio.lowlevel.checkpoint()
+        if core.outbox.closed:
+            raise ConnectionLost("The server has ended this connection")
         connection.receive(line)
 
     async with trio.open_nursery() as nursery:
         client = AppServerClient(send=send, nursery=nursery)
-        nursery.start_soon(_pump, core, client)
+        nursery.start_soon(_pump, host, connection, core, client)
         try:
             yield client
         finally:
@@ -45,7 +51,10 @@ async def create_in_process_client(
             nursery.cancel_scope.cancel(reason="the client disconnected")
 
 
-async def _pump(core: "ConnectionCore", client: AppServerClient) -> None:
+async def _pump(
+    host: "Host", connection: "Connection", core: "ConnectionCore", client: AppServerClient
+) -> None:
+    """Hand the server's lines to the client until the connection ends, on either side."""
     waiting = trio.lowlevel.ParkingLot()
 
     def wake() -> None:
@@ -61,3 +70,4 @@ async def _pump(core: "ConnectionCore", client: AppServerClient) -> None:
         else:
             await waiting.park()
     client.lost()
+    host.disconnect(connection)  # too much unread output closes the outbox alone

@@ -97,7 +97,9 @@ def copy(inventory: Inventory, target: Path, *, check: Callable[[], None] = _not
             goal.chmod(goal.stat().st_mode | stat.S_IRUSR | stat.S_IWUSR)
             files.append(path)
     links = _make_links(inventory, target)
-    skipped += [f"{path}: a link that leads out of the folder" for path in inventory.links if path not in links]
+    skipped += [
+        f"{path}: a link that leads out of the folder" for path in inventory.links if path not in links
+    ]
     return Inventory(inventory.folder, tuple(files), links, tuple(skipped))
 
 
@@ -115,7 +117,7 @@ def _walk(
         return
     for entry in inside:
         path = f"{prefix}/{entry.name}" if prefix else entry.name
-        if entry.name == ".git":
+        if entry.name.lower() == ".git":
             continue
         if not entry.is_dir(follow_symlinks=False):
             yield entry, path

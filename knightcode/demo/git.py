@@ -62,11 +62,20 @@ class Git:
 
         Reads only. The user's configuration counts here, for it also says what to ignore.
         """
-        arguments = ("-c", "core.fsmonitor=false", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+        arguments = (
+            "-c",
+            "core.fsmonitor=false",
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        )
         done = await self._run(arguments, folder, self.environ)
         if done.returncode:
             return None
-        return frozenset(os.fsdecode(name) for name in done.stdout.split(b"\0") if name)
+        # Nothing at all means a folder that is itself ignored: then everything in it counts.
+        return frozenset(os.fsdecode(name) for name in done.stdout.split(b"\0") if name) or None
 
     async def begin(self, folder: Path) -> None:
         """Make `folder` a repository with one commit that holds everything in it."""
@@ -78,9 +87,11 @@ class Git:
         await self.run(folder, "commit", "--quiet", "--allow-empty", "--message", "As it was before the turn")
 
     async def diff(self, folder: Path) -> str:
-        """Everything that changed since `begin`, new files included."""
+        """Everything that changed since `begin`, new files included; the index is as before afterwards."""
         await self.run(folder, "add", "--all", "--intent-to-add")
-        return await self.run(folder, "diff", "--no-color", "--no-ext-diff", "--no-textconv", "HEAD")
+        text = await self.run(folder, "diff", "--no-color", "--no-ext-diff", "--no-textconv", "HEAD")
+        await self.run(folder, "reset", "--quiet")
+        return text
 
     async def run(self, folder: Path, *arguments: str) -> str:
         """Run a command in `folder`; returns what it printed.

@@ -28,7 +28,6 @@ from knightcode_protocol.notifications import (
 from knightcode_protocol.objects import (
     AgentMessage,
     Compaction,
-    ExtensionMessage,
     Reasoning,
     TextOutput,
     TokenUsage,
@@ -48,7 +47,10 @@ DIFF_LINES = 200
 _HEADING_CHARS = 100
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but tab and newline
+    "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]"  # unseen, or turn the writing round
+)
 _MARKS = {"completed": "ok", "failed": "failed", "declined": "did not run", "pending": "", "running": ""}
 
 
@@ -57,9 +59,14 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub("", _ESCAPES.sub("", text))
 
 
+def exposed(text: str) -> str:
+    """`text` with such characters written out. For what will run: nothing of that may be left out."""
+    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
 def indented(text: str, margin: str = "  ") -> str:
     """Every line of `text` behind a margin."""
-    return "\n".join(f"{margin}{line}".rstrip() for line in text.split("\n"))
+    return "\n".join(margin + line if line.strip() else margin.rstrip() for line in text.split("\n"))
 
 
 def last_lines(text: str, count: int) -> str:
@@ -88,15 +95,15 @@ def call_text(tool: str, arguments: Any) -> str:
     known = arguments if isinstance(arguments, Mapping) else {}
     value = known.get("command") or known.get("path")
     about = value if isinstance(value, str) else _json(arguments)
-    line, *more = printable(about).split("\n")
+    line, *more = exposed(about).split("\n")
     shortened = line[:_HEADING_CHARS] + ("…" if more or len(line) > _HEADING_CHARS else "")
-    return f"{printable(tool)} {shortened}"
+    return f"{exposed(tool)} {shortened}"
 
 
 def input_text(style: Style, arguments: Any) -> str:
     """What a call is about to do, in full as far as `INPUT_LINES` go: one member after the other."""
     if not isinstance(arguments, Mapping):
-        return printable(_json(arguments))
+        return exposed(_json(arguments))
     parts = [_member_text(style, str(name), value) for name, value in arguments.items()]
     return first_lines("\n".join(parts), INPUT_LINES)
 
@@ -104,7 +111,7 @@ def input_text(style: Style, arguments: Any) -> str:
 def approval_text(style: Style, asked: ToolCallRequestApprovalParams) -> str:
     """What a person is asked: the tool, its input, the reason and the choices."""
     lines = [
-        style.asks(f"? May {printable(asked.tool)} run?"),
+        style.asks(f"? May {exposed(asked.tool)} run?"),
         indented(input_text(style, asked.input), "    "),
     ]
     if isinstance(asked.reason, str):
@@ -175,7 +182,8 @@ class Transcript:
         self._streamed[item_id] = self._streamed.get(item_id, "") + text
         before = ""
         if self._streaming != item_id:
-            before = f"{self._end_line()}\n"
+            label = self.style.dim("thinking: ") if reasoning else ""
+            before = f"{self._end_line()}\n{label}"
             self._streaming, self._heading = item_id, None
         shown = printable(text)
         return before + (self.style.dim(shown) if reasoning else shown)
@@ -190,9 +198,7 @@ class Transcript:
             return self.interject(f"\n{self.style.bold('You:')} {printable(item.text)}")
         if isinstance(item, Compaction):
             return self.interject(self.style.dim(f"(the history was compacted: {item.status})"))
-        if isinstance(item, ExtensionMessage):
-            return self.interject(f"{printable(item.extension)}: {printable(item.text)}")
-        return ""
+        return self.interject(f"{printable(item.extension)}: {printable(item.text)}")
 
     def _text_completed(self, item: AgentMessage | Reasoning) -> str:
         """The end of a text. What was streamed of it stands unless the final text is another one."""
@@ -269,19 +275,18 @@ def _json(value: Any) -> str:
 
 
 def _member_text(style: Style, name: str, value: Any) -> str:
-    """One member of a call's input. Replacements look like a diff, long texts begin on a line of their own."""
-    label = printable(name)
+    """One member of a call's input. Replacements look like a diff, long texts stand below their name."""
+    label = exposed(name)
     if name == "edits" and isinstance(value, list) and all(isinstance(edit, Mapping) for edit in value):
         return "\n".join([f"{label}:", *(indented(_edit_text(style, edit)) for edit in value)])
-    text = printable(value if isinstance(value, str) else _json(value)).rstrip("\n")
+    text = exposed(value if isinstance(value, str) else _json(value)).rstrip("\n")
     return f"{label}:\n{indented(text)}" if "\n" in text else f"{label}: {text}"
 
 
 def _edit_text(style: Style, edit: Mapping[str, Any]) -> str:
     sides = (("oldText", "-", style.bad), ("newText", "+", style.good))
-    return "\n".join(
-        look(indented(printable(str(edit.get(member, ""))), sign)) for member, sign, look in sides
-    )
+    return "\n".join(look(indented(exposed(str(edit.get(member, ""))), sign)) for member, sign, look in sides)
+
 
 def _diff_line(style: Style, line: str) -> str:
     if line.startswith(("+++", "---", "@@", "diff ", "index ")):

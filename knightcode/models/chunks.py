@@ -1,8 +1,8 @@
 """The chunked bodies of one HTTP/1.1 connection, rewritten with fewer chunks. Pure: no I/O.
 
-Providers put every event of a stream into a chunk of its own, often several hundred to one read.
-An HTTP library hands each of them through all its layers (about 25 µs); joined beforehand, a read
-costs that once. What is rewritten is the framing alone, payload bytes never wait, and framing that
+Providers put every event of a stream into a chunk of its own, often several hundred to one read. An
+HTTP library hands each of them through all its layers: about 12 µs an event, against 2 when they are
+joined beforehand. What is rewritten is the framing alone, payload bytes never wait, and framing that
 is not understood passes untouched, from there to the end of the connection: judging it is the HTTP
 library's business.
 """

@@ -2,7 +2,7 @@
 
 The only module that knows the HTTP library; it is imported with the first request, never at start-up.
 It uses httpx2's engine, httpcore2, directly: that is where the library lets a network backend be
-given, and joining a stream's chunks below the library (`ChunkJoiner`) is worth a factor of ten for
+given, and joining a stream's chunks below the library (`ChunkJoiner`) is worth a factor of six for
 streams of tiny events. The client above it would add cookies, redirects and decoding, none of which
 a model request may have.
 

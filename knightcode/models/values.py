@@ -34,13 +34,6 @@ def missing_variables(value: str, environ: Mapping[str, str]) -> list[str]:
     return [name for name in names if name and not environ.get(name)]
 
 
-def variables(value: str) -> list[str]:
-    """The variables that a value names, in order; none for a command."""
-    if is_command(value):
-        return []
-    return [name for part in _PART.finditer(value) if (name := part["bare"] or part["braced"])]
-
-
 async def resolve_value(value: str, environ: Mapping[str, str]) -> str:
     """What the value stands for.
 

@@ -10,7 +10,6 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
@@ -144,6 +143,8 @@ def asked_delay(headers: Mapping[str, str], now: float) -> float | None:
         return None if after is None else _wait(float(after))
     except ValueError:
         pass
+    from email.utils import parsedate_to_datetime  # slow to load, and rarely needed
+
     try:
         return max(0.0, parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - now)
     except (ValueError, OverflowError):

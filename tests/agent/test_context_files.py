@@ -143,7 +143,9 @@ def test_a_worktree_beside_its_repository_and_a_plain_clone_inside_one_hide_noth
     ]
 
 
-@pytest.mark.parametrize("pointer", ["gitdir: ../.git/modules/sub", "gitdir:", "nonsense", "", "gitdir: a\0b"])
+@pytest.mark.parametrize(
+    "pointer", ["gitdir: ../.git/modules/sub", "gitdir:", "nonsense", "", "gitdir: a\0b"]
+)
 def test_a_submodule_and_a_damaged_pointer_hide_nothing(tmp_path: Path, pointer: str) -> None:
     put(tmp_path / "AGENTS.md")
     put(tmp_path / "sub/AGENTS.md")

@@ -151,7 +151,9 @@ def test_the_patch_program_takes_it_too(
 
 
 @given(
-    pieces=st.lists(st.tuples(st.text("ab\n", max_size=6), st.text("ab\n", max_size=4), st.text("ab\n", max_size=4))),
+    pieces=st.lists(
+        st.tuples(st.text("ab\n", max_size=6), st.text("ab\n", max_size=4), st.text("ab\n", max_size=4))
+    ),
     rest=st.text("ab\n", max_size=6),
 )
 def test_known_spans_tell_the_same_change_as_the_texts(pieces: list[tuple[str, str, str]], rest: str) -> None:

@@ -28,17 +28,20 @@ STOPPED = "sleep 600 & echo $! >> pids; kill -STOP $!; wait"
 CHANGED_ENVIRONMENT = "env -i setsid -w sleep 600 & echo $! >> pids; wait"
 
 
-async def start(folder: Path, command: str) -> None:
+async def start(folder: Path, command: str, use_table: bool = True) -> None:
     """Run a shell command until this is cancelled."""
-    async with open_child(["/bin/bash", "-c", command], cwd=folder, environment=ENVIRONMENT) as child:
+    argv = ["/bin/bash", "-c", command]
+    async with open_child(argv, cwd=folder, environment=ENVIRONMENT, use_table=use_table) as child:
         await child.wait_exited()
 
 
-async def cancelled_with(folder: Path, command: str, count: int) -> tuple[list[int], float]:
+async def cancelled_with(
+    folder: Path, command: str, count: int, use_table: bool = True
+) -> tuple[list[int], float]:
     """The processes that a command has named before it was cancelled, and how long its end took."""
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(start, folder, command)
+            nursery.start_soon(start, folder, command, use_table)
             pids = await pids_in(folder, count)
             began = trio.current_time()
             nursery.cancel_scope.cancel()
@@ -90,10 +93,12 @@ async def test_what_a_finished_command_left_in_the_background_ends_with_it(tmp_p
 
 
 async def test_other_processes_of_this_one_are_left_alone(tmp_path: Path) -> None:
-    with subprocess.Popen(["sleep", "600"], start_new_session=True) as bystander:
-        await cancelled_with(tmp_path, PLAIN, 3)
-        assert runs(bystander.pid)
-        bystander.kill()
+    bystander = await trio.lowlevel.open_process(["sleep", "600"])
+    await cancelled_with(tmp_path, PLAIN, 3)
+    assert runs(bystander.pid)
+    bystander.kill()
+    with trio.fail_after(5):
+        await bystander.wait()
 
 
 async def test_two_calls_do_not_end_each_other(tmp_path: Path) -> None:
@@ -120,7 +125,10 @@ async def test_a_child_leads_its_own_session_has_no_input_and_carries_the_marker
                 output += data
             await child.wait_exited()
     words = output.decode().split()
-    assert words[:3] == ["input=1", "group=", str(child.pid)] or words[:2] == ["input=1", f"group={child.pid}"]
+    assert words[:3] == ["input=1", "group=", str(child.pid)] or words[:2] == [
+        "input=1",
+        f"group={child.pid}",
+    ]
     assert words[-1].startswith("marker=outer,")
 
 
@@ -141,8 +149,8 @@ async def test_no_zombie_and_no_descriptor_is_left(tmp_path: Path) -> None:
         with trio.fail_after(5):
             await start(tmp_path, "true")
     assert sorted(os.listdir("/proc/self/fd")) == before
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    children = await trio.Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+    assert children == ""
 
 
 async def test_a_program_that_cannot_be_started_leaves_nothing(tmp_path: Path) -> None:
@@ -184,6 +192,31 @@ async def test_a_watchdog_thread_can_kill_everything_at_once(tmp_path: Path) -> 
             watchdog.join()  # the event loop stands still meanwhile
             await wait_for(lambda: not any(runs(pid) for pid in pids))
     assert live_groups() == ()
+
+
+@pytest.mark.parametrize(("command", "count"), [(PLAIN, 3), ("echo $$ >> pids; exec sleep 600", 1)])
+async def test_without_a_process_table_the_group_is_ended(tmp_path: Path, command: str, count: int) -> None:
+    pids, _ = await cancelled_with(tmp_path, command, count, use_table=False)
+    assert [pid for pid in pids if runs(pid)] == []
+
+
+async def test_without_a_process_table_a_finished_command_keeps_its_code(tmp_path: Path) -> None:
+    argv = ["/bin/sh", "-c", "exit 5"]
+    with trio.fail_after(5):
+        async with open_child(argv, cwd=tmp_path, environment=ENVIRONMENT, use_table=False) as child:
+            await child.wait_exited()
+    assert child.exit_code == 5
+
+
+async def test_without_a_process_table_who_left_the_group_is_named_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (stray,), _ = await cancelled_with(tmp_path, NEW_SESSION, 1, use_table=False)
+    assert runs(stray)
+    os.kill(stray, signal.SIGKILL)
+    (record,) = caplog.records
+    assert (record.levelname, record.message) == ("WARNING", "child_escaped")
+    assert vars(record)["stray"] == f"{stray} sleep 600"
 
 
 def test_killing_everything_kills_nothing_when_nothing_runs() -> None:

@@ -58,8 +58,9 @@ def test_sections_come_in_their_order_and_all_but_the_preamble_are_tagged() -> N
         assert sections[name].startswith(f"<{name}>\n") and sections[name].endswith(f"\n</{name}>")
     assert sections["cwd"] == "<cwd>\n/srv/app\n</cwd>"
     assert sections["addendum"] == "<addendum>\nBe kind.\n</addendum>"
-    assert '<project_instructions path="/srv/AGENTS.md">\nUse tabs.\n</project_instructions>' in (
-        sections["project_context"]
+    assert (
+        '<project_instructions path="/srv/AGENTS.md">\nUse tabs.\n</project_instructions>'
+        in (sections["project_context"])
     )
 
 
@@ -90,7 +91,13 @@ def test_rules_have_no_duplicates_and_keep_their_order() -> None:
 
 @pytest.mark.parametrize(
     ("names", "told"),
-    [(["bash"], True), (["powershell"], True), (["bash", "grep"], False), (["bash", "ls"], False), (["read"], False)],
+    [
+        (["bash"], True),
+        (["powershell"], True),
+        (["bash", "grep"], False),
+        (["bash", "ls"], False),
+        (["read"], False),
+    ],
 )
 def test_the_shell_is_named_for_searching_only_without_a_search_tool(names: list[str], told: bool) -> None:
     rules = build_sections(tools=[NamedTool(name) for name in names], cwd="/")["rules"]

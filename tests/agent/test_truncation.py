@@ -107,9 +107,7 @@ def test_head_is_the_longest_beginning_of_whole_lines_within_the_limits(
 ) -> None:
     lines = text.split("\n")
     fitting = [
-        n
-        for n in range(len(lines) + 1)
-        if n <= max_lines and len("\n".join(lines[:n]).encode()) <= max_bytes
+        n for n in range(len(lines) + 1) if n <= max_lines and len("\n".join(lines[:n]).encode()) <= max_bytes
     ]
     cut = truncate_head(text, max_lines=max_lines, max_bytes=max_bytes)
     assert cut.content == "\n".join(lines[: fitting[-1]])
@@ -147,7 +145,14 @@ def test_a_cut_end_is_the_longest_one_that_fits(text: str, max_bytes: int) -> No
 
 @pytest.mark.parametrize(
     ("size", "words"),
-    [(0, "0B"), (1023, "1023B"), (1024, "1.0KB"), (51_200, "50.0KB"), (1_048_576, "1.0MB"), (1_572_864, "1.5MB")],
+    [
+        (0, "0B"),
+        (1023, "1023B"),
+        (1024, "1.0KB"),
+        (51_200, "50.0KB"),
+        (1_048_576, "1.0MB"),
+        (1_572_864, "1.5MB"),
+    ],
 )
 def test_sizes_are_told_in_bytes_kilobytes_and_megabytes(size: int, words: str) -> None:
     assert format_size(size) == words

@@ -1,6 +1,6 @@
 """A server as a child process, driven with nothing but bytes and `json`: no code of the product's.
 
-Every wait is bounded. What the server writes is kept in `heard`, in order.
+Every wait is bounded. What the server writes is kept in `heard`, in order; `talk` has both sides.
 """
 
 import json
@@ -8,9 +8,9 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import trio
 
@@ -23,7 +23,9 @@ ROOT = Path(__file__).parents[2]
 
 def environment(home: Path, **more: str) -> dict[str, str]:
     """A clean environment: an own home, no keys, no proxies."""
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "COVERAGE_PROCESS_START") if name in os.environ}
+    kept = {
+        name: os.environ[name] for name in ("PATH", "LANG", "COVERAGE_PROCESS_START") if name in os.environ
+    }
     return {
         **kept,
         "HOME": str(home),
@@ -39,6 +41,7 @@ class Pipe:
     def __init__(self, process: trio.Process) -> None:
         self.process = process
         self.heard: list[Message] = []
+        self.talk: list[tuple[Literal["client", "server"], Message]] = []
         self._rest = b""
         self._count = 0
         self.answer_approvals: Callable[[Message], Message | None] | None = None
@@ -51,6 +54,7 @@ class Pipe:
 
     async def send(self, *messages: Message) -> None:
         """All messages in one write."""
+        self.talk += [("client", message) for message in messages]
         await self.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
 
     async def hear(self) -> Message | None:
@@ -66,6 +70,7 @@ class Pipe:
         line, _, self._rest = self._rest.partition(b"\n")
         message: Message = json.loads(line)
         self.heard.append(message)
+        self.talk.append(("server", message))
         if self.answer_approvals is not None and message.get("method") == "item/toolCall/requestApproval":
             result = self.answer_approvals(message)
             if result is not None:
@@ -164,7 +169,7 @@ async def open_pipe(
     stderr: int | None = None,
     command: Sequence[str] = (sys.executable, "-m", "knightcode", "app-server"),
 ) -> AsyncIterator[Pipe]:
-    """A server; on exit its stdin is closed and it must end by itself, else it is killed and the test fails."""
+    """A server; on exit its stdin is closed and it must end by itself, or it is killed and the test fails."""
     home.mkdir(parents=True, exist_ok=True)
     process = await trio.lowlevel.open_process(
         [*command, *arguments],
@@ -180,8 +185,9 @@ async def open_pipe(
         yield pipe
         await process.stdin.aclose()
         with trio.fail_after(PATIENCE):
-            while await process.stdout.receive_some(1 << 20):
-                pass
+            with suppress(trio.ClosedResourceError):  # a test about a client that closes it
+                while await process.stdout.receive_some(1 << 20):
+                    pass
             await process.wait()
     finally:
         with trio.CancelScope(shield=True):
@@ -205,6 +211,14 @@ def text(value: str, **more: Any) -> Message:
 
 def tool(name: str, **arguments: Any) -> Message:
     return {"toolCall": {"name": name, "arguments": arguments}}
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
 
 
 def accept(_: Message) -> Message:

@@ -34,7 +34,16 @@ def shape(heard: list[Message], thread_id: str) -> list[str]:
 )  # fmt: skip
 async def test_a_plain_turn_is_told_in_the_documented_order(tmp_path: Path) -> None:
     """App Server: Threads and turns."""
-    script = write_script(tmp_path / "script.json", [{"thinking": "Hm."}, text("Hel", ), text("lo")])
+    script = write_script(
+        tmp_path / "script.json",
+        [
+            {"thinking": "Hm."},
+            text(
+                "Hel",
+            ),
+            text("lo"),
+        ],
+    )
     async with open_pipe(tmp_path / "home", "--scripted-model", str(script)) as pipe:
         await pipe.handshake()
         started = await pipe.call("thread/start", cwd=str(tmp_path))
@@ -168,7 +177,9 @@ async def test_a_tool_turn_changes_the_file_and_reads_back_byte_for_byte_in_a_ne
         assert resumed["queue"] == {"steering": [], "followUp": []}
         assert resumed["usage"]["output"] > 0
         assert "runningTurn" not in resumed
-    kinds = [json.loads(line)["type"] for line in Path(live["thread"]["sessionFile"]).read_bytes().splitlines()]
+    kinds = [
+        json.loads(line)["type"] for line in Path(live["thread"]["sessionFile"]).read_bytes().splitlines()
+    ]
     assert kinds.count("turn_start") == kinds.count("turn_end") == 1
 
 
@@ -187,7 +198,9 @@ async def test_a_start_and_an_interrupt_in_one_write_never_ask_the_model(tmp_pat
         answers = {one["id"]: one for one in pipe.heard[before:] if "id" in one}
         assert answers["i"] == {"id": "i", "result": {}}
         assert answers["s"] == {"id": "s", "result": {"status": "cancelled", "threadId": thread_id}}
-        assert [method for method, _ in pipe.notifications(thread_id) if method.startswith(("turn", "item"))] == []
+        assert [
+            method for method, _ in pipe.notifications(thread_id) if method.startswith(("turn", "item"))
+        ] == []
         # The script has one reply: it is still there, so nobody asked for it.
         assert (await pipe.run_turn(thread_id))["turn"]["status"] == "completed"
 
@@ -227,7 +240,9 @@ def alive(pid: int) -> bool:
         return False
 
 
-async def test_an_interrupted_command_leaves_no_process_behind_before_the_turn_completes(tmp_path: Path) -> None:
+async def test_an_interrupted_command_leaves_no_process_behind_before_the_turn_completes(
+    tmp_path: Path,
+) -> None:
     """Users' reports: Stop ends the turn, the command goes on."""
     commands = {
         "plain": "sleep 600 & echo $! > pids; sleep 601 & echo $! >> pids; echo ready; wait",
@@ -242,7 +257,9 @@ async def test_an_interrupted_command_leaves_no_process_behind_before_the_turn_c
         async with open_pipe(tmp_path / "home", "--scripted-model", str(script)) as pipe:
             await pipe.handshake()
             thread_id = await pipe.start_thread(project, approvalMode="fullAccess")
-            await pipe.send({"id": 9, "method": "turn/start", "params": {"threadId": thread_id, "text": "go"}})
+            await pipe.send(
+                {"id": 9, "method": "turn/start", "params": {"threadId": thread_id, "text": "go"}}
+            )
             await pipe.until_method("item/toolCall/outputDelta")
             pids = [int(pid) for pid in (project / "pids").read_text().split()]
             assert pids and all(map(alive, pids)), name
@@ -280,7 +297,9 @@ async def test_a_tool_in_ask_mode_runs_only_after_an_offered_yes(tmp_path: Path)
         await pipe.handshake()
         thread_id = await pipe.start_thread(tmp_path)
         for number, (answer, status, output) in enumerate(answers):
-            await pipe.send({"id": "t", "method": "turn/start", "params": {"threadId": thread_id, "text": "go"}})
+            await pipe.send(
+                {"id": "t", "method": "turn/start", "params": {"threadId": thread_id, "text": "go"}}
+            )
             request = await pipe.until(lambda one: one.get("method") == "item/toolCall/requestApproval")
             assert not (tmp_path / f"ran-{number}").exists()
             params = request["params"]
@@ -446,7 +465,12 @@ async def test_bad_requests_get_their_code_and_change_nothing(tmp_path: Path) ->
             ("thread/start", {"cwd": 5}, "invalidParams", None),
             ("thread/start", {"cwd": str(tmp_path), "thinkingLevel": "huge"}, "invalidParams", None),
             ("thread/start", {"cwd": str(tmp_path), "approvalMode": "yolo"}, "invalidParams", None),
-            ("thread/start", {"cwd": str(tmp_path), "workspace": {"mode": "worktree"}}, "invalidParams", None),
+            (
+                "thread/start",
+                {"cwd": str(tmp_path), "workspace": {"mode": "worktree"}},
+                "invalidParams",
+                None,
+            ),
             ("turn/start", {"threadId": "none", "text": "x"}, "threadNotFound", None),
             ("turn/start", {"threadId": "../../etc", "text": "x"}, "threadNotFound", None),
             ("turn/start", {"threadId": thread_id, "text": " \n"}, "invalidParams", {"reason": "emptyInput"}),
@@ -567,9 +591,10 @@ def kill_sleepers() -> None:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                if b"KNIGHTCODE_SESSION_ID=" in (entry / "environ").read_bytes() and b"600" in (
-                    entry / "cmdline"
-                ).read_bytes():
+                if (
+                    b"KNIGHTCODE_SESSION_ID=" in (entry / "environ").read_bytes()
+                    and b"600" in (entry / "cmdline").read_bytes()
+                ):
                     os.kill(int(entry.name), 9)
             except OSError:
                 continue

@@ -1,12 +1,16 @@
 """A provider of our own on the loopback interface: plays written bytes, and remembers what it was sent."""
 
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import attrs
 import msgspec
 import trio
+
+CERTIFICATE = Path(__file__).with_name("loopback.pem")
 
 
 @attrs.frozen
@@ -55,7 +59,7 @@ class Loopback:
     client_left: trio.Event = attrs.field(factory=trio.Event)
     requested: trio.Event = attrs.field(factory=trio.Event)
 
-    async def serve(self, stream: trio.SocketStream) -> None:
+    async def serve(self, stream: trio.abc.Stream) -> None:
         self.connections += 1
         number = self.connections
         try:
@@ -74,7 +78,7 @@ class Loopback:
         finally:
             self.client_left.set()
 
-    async def _play(self, stream: trio.SocketStream, step: Step) -> None:
+    async def _play(self, stream: trio.abc.Stream, step: Step) -> None:
         if isinstance(step, Wait):
             await step.event.wait()
         elif isinstance(step, Silence):
@@ -84,26 +88,29 @@ class Loopback:
 
 
 @asynccontextmanager
-async def open_loopback(*answers: Answer) -> AsyncIterator[Loopback]:
-    """A server with these answers; gone on exit, connections included."""
+async def open_loopback(*answers: Answer, secure: bool = False) -> AsyncIterator[Loopback]:
+    """A server with these answers, over TLS if `secure`; gone on exit, connections included."""
     server = Loopback(list(answers))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATE)
 
-    async def handle(stream: trio.SocketStream) -> None:
-        async with stream:
+    async def handle(connection: trio.SocketStream) -> None:
+        stream: trio.abc.Stream = connection
+        if secure:
+            stream = trio.SSLStream(connection, context, server_side=True, https_compatible=True)
+        async with connection:
             await server.serve(stream)
 
     async with trio.open_nursery() as nursery:
         serve: Callable[..., Awaitable[Any]] = trio.serve_tcp
         listeners = await nursery.start(lambda **options: serve(handle, 0, host="127.0.0.1", **options))
         port = listeners[0].socket.getsockname()[1]
-        server.url = f"http://127.0.0.1:{port}"
+        server.url = f"http{'s' if secure else ''}://127.0.0.1:{port}"
         yield server
         nursery.cancel_scope.cancel()
 
 
-async def _read_request(
-    stream: trio.SocketStream, buffer: bytes, connection: int
-) -> tuple[Seen, bytes] | None:
+async def _read_request(stream: trio.abc.Stream, buffer: bytes, connection: int) -> tuple[Seen, bytes] | None:
     while b"\r\n\r\n" not in buffer:
         data = await stream.receive_some()
         if not data:

@@ -14,7 +14,7 @@ from knightcode.models.model import Prices
 from knightcode.models.settings import ModelSettings
 from knightcode.models.wire import HttpWire
 from tests.models.asking import KEY, Asked, ask, ask_loopback, make_model
-from tests.models.loopback import END, SSE, Cut, Silence, named, open_loopback, plain
+from tests.models.loopback import END, SSE, Answer, Cut, Silence, named, open_loopback, plain
 
 MODEL = make_model("anthropic-messages", prices=Prices(input=1, output=10, cache_read=0.1, cache_write=2))
 START: dict[str, Any] = {
@@ -219,14 +219,14 @@ async def test_an_event_that_cannot_be_read_is_an_error_that_quotes_it(data: byt
 
 
 async def test_silence_ends_as_a_time_out_after_the_idle_time() -> None:
-    answer = [SSE + named(START, opened(0, "text", text="So")), Silence()]
+    answer: Answer = [SSE + named(START, opened(0, "text", text="So")), Silence()]
     asked, _ = await ask_loopback(answer, ask(MODEL), ModelSettings(idle_timeout_ms=50))
     assert asked.outcome == ("error", "request timed out: nothing arrived for 0.05 s")
     assert asked.message.content == [TextBlock(text="So")]
 
 
 async def test_giving_up_within_the_stream_closes_the_connection_and_leaves_the_reply_open() -> None:
-    answer = [SSE + named(START, opened(0, "text", text="So")), Silence()]
+    answer: Answer = [SSE + named(START, opened(0, "text", text="So")), Silence()]
     asked = Asked(MODEL)
     with trio.fail_after(5):
         async with open_loopback(answer) as server, open_http({}) as http:

@@ -1,5 +1,7 @@
 """Chunked bodies rewritten: same payload, same messages, fewer chunks."""
 
+from itertools import pairwise
+
 import h11
 import pytest
 from hypothesis import given
@@ -22,7 +24,7 @@ def counted(body: bytes) -> bytes:
 
 def cut(data: bytes, at: list[int]) -> list[bytes]:
     edges = [0, *sorted(min(edge, len(data)) for edge in at), len(data)]
-    return [data[a:b] for a, b in zip(edges, edges[1:], strict=False) if b > a]
+    return [data[a:b] for a, b in pairwise(edges) if b > a]
 
 
 def read_by_h11(pieces: list[bytes], responses: int) -> list[Response]:

@@ -8,7 +8,19 @@ import trio.testing
 
 from knightcode.models.errors import RequestFailedError
 from knightcode.models.http import Http, HttpResponse, open_http
-from tests.models.loopback import END, SSE, Cut, Silence, Wait, chunk, head, open_loopback, plain
+from tests.models.loopback import (
+    CERTIFICATE,
+    END,
+    SSE,
+    Answer,
+    Cut,
+    Silence,
+    Wait,
+    chunk,
+    head,
+    open_loopback,
+    plain,
+)
 
 
 async def read_all(response: HttpResponse) -> bytes:
@@ -203,7 +215,7 @@ async def test_a_refused_tunnel_is_a_connection_error() -> None:
 
 async def test_two_requests_at_once_use_two_connections() -> None:
     both = trio.Event()
-    answer = [Wait(both), plain(200, b"ok")]
+    answer: Answer = [Wait(both), plain(200, b"ok")]
     with trio.fail_after(5):
         async with (
             open_loopback(answer, answer) as server,
@@ -220,3 +232,23 @@ async def test_two_requests_at_once_use_two_connections() -> None:
                 await trio.testing.wait_all_tasks_blocked()
             both.set()
     assert server.connections == 2
+
+
+async def test_a_secure_connection_is_checked_and_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
+    answer = [SSE + chunk(b"one") + chunk(b"two"), END]
+    with trio.fail_after(5):
+        async with open_loopback(answer, answer, secure=True) as server, open_http({}) as http:
+            assert [await read_all(await post(http, server.url)) for _ in range(2)] == [b"onetwo", b"onetwo"]
+    assert [seen.connection for seen in server.requests] == [1, 1]
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_a_connection_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    with trio.fail_after(5):
+        async with open_loopback(secure=True) as server, open_http({}) as http:
+            with pytest.raises(RequestFailedError, match=r"^connection error: .*certificate"):
+                await post(http, server.url)
+    assert server.requests == []

@@ -321,6 +321,11 @@ def test_markers_for_the_cache_stand_on_prompt_last_tool_and_last_text() -> None
         {"role": "user", "content": [{"type": "text", "text": "b", **mark}]},
     ]
     assert body["tools"][-1]["cache_control"] == mark["cache_control"]
+    seen = UserMessage(timestamp=1, content=[TextBlock(text="a"), PNG])
+    assert body_of(ask(model, seen))["messages"][1]["content"] == [
+        {"type": "text", "text": "a", **mark},
+        PNG_PART,
+    ]
     assert body_of(ask(model, cache_retention="none"))["messages"][0]["content"] == "Be brief."
 
 

@@ -1,5 +1,7 @@
 """Server-sent events out of bytes."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,7 +40,7 @@ def test_any_cut_of_the_bytes_gives_the_same_events(
 ) -> None:
     whole = ending.join(lines)
     edges = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
-    pieces = [whole[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [whole[a:b] for a, b in pairwise(edges)]
     assert split(*pieces) == split(whole) == split(*(whole[i : i + 1] for i in range(len(whole))))
 
 

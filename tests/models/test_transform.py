@@ -5,6 +5,7 @@ from typing import Any
 from knightcode.messages import (
     AssistantMessage,
     ImageBlock,
+    ModelMessage,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
@@ -48,7 +49,7 @@ def missing(call_id: str, timestamp: int) -> ToolResultMessage:
 
 def test_runs_of_images_become_one_line_for_a_model_without_eyes() -> None:
     """Models and providers, "Common"."""
-    messages = [
+    messages: list[ModelMessage] = [
         UserMessage(timestamp=1, content=[TextBlock(text="a"), PNG, PNG, TextBlock(text="b"), PNG]),
         said(call("1")),
         result("1", PNG),
@@ -62,7 +63,7 @@ def test_runs_of_images_become_one_line_for_a_model_without_eyes() -> None:
 
 
 def test_failed_and_aborted_replies_go_with_their_results() -> None:
-    messages = [
+    messages: list[ModelMessage] = [
         user("a"),
         said(call("1"), stop_reason="aborted"),
         result("1"),
@@ -73,7 +74,7 @@ def test_failed_and_aborted_replies_go_with_their_results() -> None:
 
 
 def test_every_call_has_one_result_and_every_result_a_call() -> None:
-    messages = [
+    messages: list[ModelMessage] = [
         result("0"),
         said(call("1"), call("2")),
         result("2"),

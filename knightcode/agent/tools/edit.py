@@ -5,12 +5,10 @@ Source: agent loop, "edit".
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 import attrs
 import msgspec
-import trio
 
 from knightcode.agent.diff import Diff, compare
 from knightcode.agent.paths import resolve_path, shown_path
@@ -26,6 +24,9 @@ from knightcode.agent.tools.files import (
 )
 from knightcode.agent.tools.matching import Replacement, apply_edits
 from knightcode.text import clean
+
+MAX_FILE_BYTES = 64 * 1024 * 1024
+"""A file is edited in memory, several times over; larger ones are for the shell."""
 
 
 @attrs.frozen
@@ -90,11 +91,9 @@ class EditTool:
         path = resolve_path(shown, context.cwd)
         wishes = _wishes(arguments)
         async with self.locks.hold(path):
-            edit = await trio.to_thread.run_sync(
-                partial(_prepare, path, wishes, shown=shown), limiter=FILE_THREADS, abandon_on_cancel=True
-            )
+            edit = await FILE_THREADS.run(_prepare, path, wishes, shown, abandon_on_cancel=True)
             # Not abandoned: when this call ends, cancelled or not, nobody is writing any more.
-            await trio.to_thread.run_sync(partial(_write, edit, path, shown=shown), limiter=FILE_THREADS)
+            await FILE_THREADS.run(_write, edit, path, shown)
         count = len(wishes)
         return ToolResult.of_text(
             f"Replaced {count} {'block' if count == 1 else 'blocks'} in {shown}",
@@ -113,10 +112,10 @@ class _PreparedEdit:
     diff: Diff
 
 
-def _prepare(path: str, wishes: Sequence[Replacement], *, shown: str) -> _PreparedEdit:
+def _prepare(path: str, wishes: Sequence[Replacement], shown: str) -> _PreparedEdit:
     """Read the file and edit it in memory. Bytes that are no UTF-8 pass through unchanged."""
     try:
-        before = read_whole(path)
+        before = read_whole(path, max_bytes=MAX_FILE_BYTES)
         if not os.access(path, os.W_OK):
             raise ToolError(f"{shown} is not writable")
     except OSError as error:
@@ -130,7 +129,7 @@ def _prepare(path: str, wishes: Sequence[Replacement], *, shown: str) -> _Prepar
     )
 
 
-def _write(edit: _PreparedEdit, path: str, *, shown: str) -> None:
+def _write(edit: _PreparedEdit, path: str, shown: str) -> None:
     try:
         write_in_place(path, edit.after, before=edit.before)
     except OSError as error:
@@ -154,5 +153,5 @@ def _decoded(text: str) -> object:
     """JSON text as a value; what is no JSON stays as it is, for the validation to complain about."""
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return text

@@ -13,8 +13,10 @@ import attrs
 import trio
 
 from knightcode.agent.tools.base import ToolError
+from knightcode.agent.truncation import format_size
+from knightcode.agent.worker_threads import WorkerThreads
 
-FILE_THREADS = trio.CapacityLimiter(8)
+FILE_THREADS = WorkerThreads("file threads", 8)
 """Threads for file work, so that a slow disk cannot use up those of git, search and processes."""
 
 
@@ -83,10 +85,13 @@ def require_regular(mode: int, path: str) -> None:
         raise ToolError(f"{path} is not a regular file")
 
 
-def read_whole(path: str) -> bytes:
-    """The content of a regular file. Raises as `open_regular` does."""
+def read_whole(path: str, *, max_bytes: int) -> bytes:
+    """The content of a regular file. Raises as `open_regular` does, ToolError also for a larger file."""
     with open(open_regular(path), "rb") as file:
-        return file.read()
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise ToolError(f"{path} is larger than {format_size(max_bytes)}")
+    return data
 
 
 def write_in_place(path: str, data: bytes, *, before: bytes | None, created: bool = False) -> None:

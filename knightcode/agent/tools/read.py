@@ -75,7 +75,7 @@ class ReadTool:
             takes_images=context.takes_images,
         )
         # A read that nobody waits for harms nothing, and a hung network disk must not hold up an interrupt.
-        return await trio.to_thread.run_sync(read, limiter=FILE_THREADS, abandon_on_cancel=True)
+        return await FILE_THREADS.run(read, abandon_on_cancel=True)
 
 
 def _read(path: str, *, shown: str, offset: int, limit: int | None, takes_images: bool) -> ToolResult:

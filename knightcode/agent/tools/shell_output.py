@@ -136,7 +136,7 @@ class ShellOutput:
     async def _write_log(self) -> None:
         if not self._log_failed:
             data = bytes(self._raw)
-            self._log_failed = not await trio.to_thread.run_sync(self._append, data, limiter=FILE_THREADS)
+            self._log_failed = not await FILE_THREADS.run(self._append, data)
         # Only now: a cancellation before the thread began must not lose the data.
         self._raw.clear()
 

@@ -17,6 +17,7 @@ import attrs
 
 from knightcode.agent.tools.base import ToolError
 from knightcode.agent.truncation import format_size, truncate_head, utf8_size
+from knightcode.text import clean
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _EMPTY: dict[str, Callable[[], Any]] = {
@@ -56,7 +57,10 @@ def validate(schema: Mapping[str, Any], arguments: object, *, tool: str = "the t
 
 
 def _received(arguments: object) -> str:
-    text = json.dumps(arguments, ensure_ascii=False, indent=2, default=repr)
+    try:
+        text = clean(json.dumps(arguments, ensure_ascii=False, indent=2, default=repr))
+    except RecursionError:
+        return "[nested too deeply to be shown]"
     cut = truncate_head(text)
     if not cut.truncated:
         return text

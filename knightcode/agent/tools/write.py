@@ -4,11 +4,9 @@ Source: agent loop, "write".
 """
 
 import os
-from functools import partial
 from typing import Any, ClassVar
 
 import attrs
-import trio
 
 from knightcode.agent.diff import Diff, compare
 from knightcode.agent.paths import resolve_path, shown_path
@@ -69,11 +67,9 @@ class WriteTool:
         path = resolve_path(shown, context.cwd)
         text = clean(text_argument(arguments, "content"))
         async with self.locks.hold(path):
-            plan = await trio.to_thread.run_sync(
-                partial(_plan, path, text, shown=shown), limiter=FILE_THREADS, abandon_on_cancel=True
-            )
+            plan = await FILE_THREADS.run(_plan, path, text, shown, abandon_on_cancel=True)
             # Not abandoned: when this call ends, cancelled or not, nobody is writing any more.
-            await trio.to_thread.run_sync(partial(_write, plan, path, shown=shown), limiter=FILE_THREADS)
+            await FILE_THREADS.run(_write, plan, path, shown)
         details: dict[str, Any] = {"existed": plan.existed}
         if plan.diff is not None:
             if plan.existed:
@@ -92,12 +88,12 @@ class _Plan:
     diff: Diff | None
 
 
-def _plan(path: str, text: str, *, shown: str) -> _Plan:
+def _plan(path: str, text: str, shown: str) -> _Plan:
     data = text.encode()
     try:
         existed = os.path.exists(path)
         known = existed and os.path.isfile(path) and os.path.getsize(path) <= _MAX_KEPT_BYTES
-        before = read_whole(path) if known and os.access(path, os.R_OK) else None
+        before = read_whole(path, max_bytes=_MAX_KEPT_BYTES) if known and os.access(path, os.R_OK) else None
     except OSError as error:
         raise file_error(shown, "written", error) from error
     old = "" if before is None else before.decode(errors="surrogateescape")
@@ -106,7 +102,7 @@ def _plan(path: str, text: str, *, shown: str) -> _Plan:
     return _Plan(data=data, existed=existed, before=before, diff=diff)
 
 
-def _write(plan: _Plan, path: str, *, shown: str) -> None:
+def _write(plan: _Plan, path: str, shown: str) -> None:
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         write_in_place(path, plan.data, before=plan.before, created=not plan.existed)

@@ -8,8 +8,8 @@ Source: App Server, "Starting"; architecture, "transport".
 
 import os
 import select
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 EARLY_LINE_LIMIT = 2048
 """Bytes of a first line that is answered before trio is loaded: far below what a pipe takes at once."""
@@ -26,20 +26,13 @@ class Pipes:
 
     @classmethod
     def claim(cls) -> "Pipes":
-        """Take descriptors 0 and 1. A closed one is taken as an end of input, or as a reader that is gone."""
-        reading = _copy(0, os.O_RDONLY)
-        writing = _copy(1, os.O_WRONLY)
+        """Take descriptors 0 and 1. A closed one gives an end of input, or swallows what is written."""
+        _open_closed_ones()
+        reading, writing = os.dup(0), os.dup(1)  # neither is inherited by children
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0, inheritable=True)
-        if nothing != 0:
-            os.close(nothing)
-        try:
-            os.dup2(2, 1, inheritable=True)
-        except OSError:  # stderr is closed: whatever is printed goes nowhere
-            sink = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(sink, 1, inheritable=True)
-            os.dup2(sink, 2, inheritable=True)
-            os.close(sink)
+        os.close(nothing)
+        os.dup2(2, 1, inheritable=True)
         return cls(reading, writing)
 
     def first_line(self) -> bytes | None:
@@ -70,31 +63,36 @@ class Pipes:
         return data
 
 
-def _copy(descriptor: int, flags: int) -> int:
-    try:
-        copy = os.dup(descriptor)
-    except OSError:
-        copy = os.open(os.devnull, flags)
-    # Above the standard three, so that pointing those elsewhere cannot hit it.
-    while copy <= 2:
-        copy = os.dup(copy)
-    os.set_inheritable(copy, False)
-    return copy
+def _open_closed_ones() -> None:
+    """Let each standard descriptor that is closed lead to nothing.
+
+    Otherwise the next file to be opened gets its number, and what is printed would go there.
+    """
+    while (lowest := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(lowest, True)
+    os.close(lowest)
 
 
 @contextmanager
-def kept_blocking_mode(*descriptors: int) -> Iterator[None]:
-    """Restore on exit whether the descriptors block: the mode is shared with whoever else has them open."""
-    before = (
-        [(descriptor, os.get_blocking(descriptor)) for descriptor in descriptors]
-        if os.name == "posix"
-        else []
-    )
+def kept_blocking_mode(*descriptors: int) -> Iterator[Callable[[], None]]:
+    """Restore on exit whether the descriptors block: the mode is shared with whoever else has them open.
+
+    The descriptors may be closed inside. Yields the restoring for those who leave without unwinding.
+    """
+    if os.name != "posix":
+        yield lambda: None
+        return
+    # Both modes are read before either changes: a terminal is one open file behind two descriptors.
+    before = [(os.dup(descriptor), os.get_blocking(descriptor)) for descriptor in descriptors]
+
+    def restore() -> None:
+        for copy, blocking in before:
+            with suppress(OSError):
+                os.set_blocking(copy, blocking)
+
     try:
-        yield
+        yield restore
     finally:
-        for descriptor, blocking in before:
-            try:
-                os.set_blocking(descriptor, blocking)
-            except OSError:
-                continue
+        restore()
+        for copy, _ in before:
+            os.close(copy)

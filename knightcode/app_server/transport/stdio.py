@@ -51,38 +51,44 @@ def open_streams(pipes: Pipes) -> tuple[trio.abc.ReceiveStream, trio.abc.SendStr
 
 async def read_chunks(stream: trio.abc.ReceiveStream, receive: Callable[[bytes], None]) -> None:
     """Hand over every chunk until the end of input. A broken pipe is an end of input."""
-    while True:
-        try:
-            chunk = await stream.receive_some(READ_BYTES)
-        except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
-            return
-        if not chunk:
-            return
-        receive(bytes(chunk))
+    while chunk := await _next_chunk(stream):
+        receive(chunk)
+
+
+async def _next_chunk(stream: trio.abc.ReceiveStream) -> bytes:
+    try:
+        return bytes(await stream.receive_some(READ_BYTES))
+    except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
+        return b""
 
 
 async def write_lines(outbox: Outbox, stream: trio.abc.SendStream, finishing: Callable[[], bool]) -> bool:
     """Write what comes into the outbox until it is closed, or `finishing` and nothing is left.
 
-    Returns whether everything was written; False when the reader is gone. Whoever makes `finishing`
-    true calls `outbox.wake`.
+    Returns whether everything was written; False when the reader is gone, and when the outbox was
+    closed: then a write that waits for the reader is given up. Whoever makes `finishing` true calls
+    `outbox.wake`.
     """
     waiting = trio.lowlevel.ParkingLot()
+    writing = trio.CancelScope()
 
     def wake() -> None:
         waiting.unpark_all()
+        if outbox.closed:
+            writing.cancel(reason="the outbox is closed")
 
     outbox.wake = wake
-    while True:
-        data = outbox.take(WRITE_BYTES)
-        if data:
-            try:
-                await stream.send_all(data)
-            except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
-                return False
-        elif outbox.closed:
-            return False
-        elif finishing():
-            return True
-        else:
-            await waiting.park()
+    wake()
+    with writing:
+        while not outbox.closed:
+            data = outbox.take(WRITE_BYTES)
+            if data:
+                try:
+                    await stream.send_all(data)
+                except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
+                    return False
+            elif finishing():
+                return True
+            else:
+                await waiting.park()
+    return False

@@ -8,7 +8,6 @@ Source: models and providers, "Common", "Thinking levels".
 import functools
 import json
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Protocol, TypeVar
 
 import msgspec
@@ -157,6 +156,8 @@ def decode_event(decoder: "msgspec.json.Decoder[_T]", data: bytes) -> _T:
 @functools.cache
 def user_agent() -> str:
     """The product and its version, in every request's User-Agent."""
+    from importlib.metadata import PackageNotFoundError, version  # slow to load, and needed once
+
     try:
         return f"knightcode/{version('knightcode')}"
     except PackageNotFoundError:  # run from a checkout that is not installed

@@ -59,7 +59,8 @@ def runs(pid: int) -> bool:
 async def wait_for(fact: Callable[[], bool]) -> None:
     """Wait until something in another process is so; bound it with a deadline."""
     while not fact():
-        await trio.sleep(0.005)
+        await trio.lowlevel.checkpoint()
+        await trio.to_thread.run_sync(os.sched_yield)  # the other process may need this processor
 
 
 async def pids_in(folder: Path, count: int) -> list[int]:

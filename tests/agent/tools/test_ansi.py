@@ -1,5 +1,7 @@
 """Source: agent loop, the point it leaves open on escapes in the output of commands."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,5 +53,5 @@ def test_text_behind_an_endless_beginning_is_not_held_back_for_ever() -> None:
 def test_any_cut_of_the_output_gives_the_same_text(pieces: list[str], cuts: list[int]) -> None:
     whole = "".join(pieces)
     borders = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]
-    cut = (whole[start:end] for start, end in zip(borders, borders[1:], strict=False))
+    cut = (whole[start:end] for start, end in pairwise(borders))
     assert stripped(*cut) == "".join(piece for piece in pieces if "\x1b" not in piece)

@@ -108,7 +108,9 @@ async def test_what_is_no_editable_file_is_refused(tmp_path: Path) -> None:
         assert "Not a directory" in await failure(EDIT, tmp_path, path="/dev/null/x", edits=pair)
 
 
-@pytest.mark.parametrize("edits", [None, [], {}, "x", [None], [{"oldText": "a"}], [{"oldText": 1, "newText": ""}]])
+@pytest.mark.parametrize(
+    "edits", [None, [], {}, "x", [None], [{"oldText": "a"}], [{"oldText": 1, "newText": ""}]]
+)
 async def test_a_malformed_list_of_edits_is_refused(tmp_path: Path, edits: object) -> None:
     (tmp_path / "f").write_text("a")
     assert await failure(EDIT, tmp_path, path="f", edits=edits)
@@ -144,7 +146,17 @@ def test_edits_and_a_single_edit_beside_them_are_all_made() -> None:
     assert EDIT.prepare(sent)["edits"] == [PAIR, {"oldText": "c", "newText": "d"}]
 
 
-@pytest.mark.parametrize("sent", [{}, {"path": "f"}, {"path": "f", "edits": "{not json"}, {"path": "f", "edits": 5}])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {},
+        {"path": "f"},
+        {"path": "f", "edits": "{not json"},
+        {"path": "f", "edits": 5},
+        {"path": "f", "edits": "[" * 100_000},
+        {"path": "f", "edits": "\ud83d"},
+    ],
+)
 def test_what_cannot_be_rewritten_is_left_to_the_validation(sent: dict[str, Any]) -> None:
     assert EDIT.prepare(sent) == sent
     with pytest.raises(Exception, match="do not fit"):
@@ -158,16 +170,15 @@ async def test_edits_of_one_file_follow_each_other_and_those_of_others_do_not_wa
     locks = FileLocks()
     tool = EditTool(locks)
     with trio.fail_after(5):
-        async with trio.open_nursery() as nursery:
-            async with locks.hold(str(tmp_path / "f")):
+        async with trio.open_nursery() as nursery, locks.hold(str(tmp_path / "f")):
 
-                async def append(path: str) -> None:
-                    await edit(tmp_path, path, ("0", "00"), tool=tool)
+            async def append(path: str) -> None:
+                await edit(tmp_path, path, ("0", "00"), tool=tool)
 
-                nursery.start_soon(append, "link")
-                await wait_all_tasks_blocked()
-                await edit(tmp_path, "g", ("0", "1"), tool=tool)
-                assert (tmp_path / "f").read_text() == "0"
+            nursery.start_soon(append, "link")
+            await wait_all_tasks_blocked()
+            await edit(tmp_path, "g", ("0", "1"), tool=tool)
+            assert (tmp_path / "f").read_text() == "0"
     assert (tmp_path / "f").read_text() == "00"
 
 

@@ -51,7 +51,14 @@ def test_devices_are_not_read(path: str) -> None:
 def test_a_pipe_without_a_writer_does_not_wait(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ToolError, match="not a regular file"):
-        read_whole(str(tmp_path / "pipe"))
+        read_whole(str(tmp_path / "pipe"), max_bytes=1)
+
+
+def test_a_file_larger_than_the_reader_can_hold_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"12345")
+    assert read_whole(str(tmp_path / "f"), max_bytes=5) == b"12345"
+    with pytest.raises(ToolError, match="f is larger than 4B"):
+        read_whole(str(tmp_path / "f"), max_bytes=4)
 
 
 async def test_one_file_is_held_by_one_at_a_time_in_the_order_of_asking(tmp_path: Path) -> None:
@@ -66,12 +73,11 @@ async def test_one_file_is_held_by_one_at_a_time_in_the_order_of_asking(tmp_path
             order.append(name)
 
     with trio.fail_after(5):
-        async with trio.open_nursery() as nursery:
-            async with locks.hold(str(tmp_path / "f")):
-                for name, path in (("1", "f"), ("2", "link"), ("3", "f")):
-                    nursery.start_soon(hold, name, tmp_path / path)
-                    await wait_all_tasks_blocked()
-                assert (order, locks.in_use) == ([], 1)
+        async with trio.open_nursery() as nursery, locks.hold(str(tmp_path / "f")):
+            for name, path in (("1", "f"), ("2", "link"), ("3", "f")):
+                nursery.start_soon(hold, name, tmp_path / path)
+                await wait_all_tasks_blocked()
+            assert (order, locks.in_use) == ([], 1)
     assert (order, locks.in_use) == (["1", "1", "2", "2", "3", "3"], 0)
 
 

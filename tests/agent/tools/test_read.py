@@ -72,7 +72,9 @@ async def test_a_limit_stops_early_and_the_note_counts_the_rest(tmp_path: Path) 
         "b\n\n[2 more lines. Continue with offset=3]", details={"lineCount": 1}
     )
     assert text(await read(tmp_path, "f", limit=3)) == "a\nb\nc\n\n[1 more line. Continue with offset=4]"
-    assert await read(tmp_path, "f", offset=3, limit=2) == ToolResult.of_text("c\nd", details={"lineCount": 2})
+    assert await read(tmp_path, "f", offset=3, limit=2) == ToolResult.of_text(
+        "c\nd", details={"lineCount": 2}
+    )
 
 
 async def test_a_first_line_that_is_too_large_is_told_with_a_command_that_reads_it(tmp_path: Path) -> None:

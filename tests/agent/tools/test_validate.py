@@ -125,7 +125,9 @@ def test_every_problem_is_told_with_its_path_and_the_received_arguments() -> Non
 
 @pytest.mark.parametrize("arguments", [None, [], "x", 5])
 def test_arguments_that_are_no_object_are_refused(arguments: object) -> None:
-    assert len(problems({"type": "object", "properties": {}}, arguments) if arguments is not None else [""]) == 1
+    assert (
+        len(problems({"type": "object", "properties": {}}, arguments) if arguments is not None else [""]) == 1
+    )
     assert problems({}, arguments) == ["- arguments: must be an object"]
 
 
@@ -173,6 +175,16 @@ def test_huge_arguments_are_cut_in_the_message() -> None:
     with pytest.raises(ToolError) as caught:
         validate({"required": ["y"]}, {"x": "\n".join(["line"] * 100_000), "z": ["long"] * 100_000})
     assert len(str(caught.value)) < 60_000
+
+
+def test_arguments_that_cannot_be_written_as_json_are_refused_all_the_same() -> None:
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(ToolError, match="nested too deeply to be shown"):
+        validate({"required": ["y"]}, {"x": deep})
+    with pytest.raises(ToolError, match="\ufffd"):
+        validate({"required": ["y"]}, {"x": "\ud83d"})
 
 
 def test_the_arguments_given_are_left_as_they_are() -> None:
