@@ -18,8 +18,10 @@ COVERAGE_FLOOR = 85
 
 PYTHON_FILES = ("knightcode", "protocol/knightcode_protocol", "tests", "benchmarks", "noxfile.py")
 ASYNC_RULES = "ASYNC1,ASYNC900,ASYNC913"
-STARTABLE = "run,_supervise,watch_signals"
+STARTABLE = "_supervise,_watch_signals,run,watch_signals"
 """Functions for `nursery.start`, which the async checker wants to know by name."""
+PASSED_ON = "ASYNC128"
+"""Sees no `started()` where `task_status` is passed on; trio itself reports a start that never started."""
 
 nox.needs_version = ">=2024.10.9"
 nox.options.sessions = ["lint", "types", "schema", "promises", "tests"]
@@ -47,6 +49,7 @@ def lint(session: nox.Session) -> None:
         "-m",
         "flake8_async",
         f"--enable={ASYNC_RULES}",
+        f"--disable={PASSED_ON}",
         f"--startable-in-context-manager={STARTABLE}",
         *_async_sources(),
     )

@@ -63,7 +63,7 @@ class _Error(msgspec.Struct):
 
 
 class _Line(msgspec.Struct):
-    id: str | float | None = None
+    id: _Id = None
     method: str | None = None
     params: msgspec.Raw = msgspec.Raw(b"{}")
     result: msgspec.Raw = _NULL

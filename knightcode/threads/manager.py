@@ -322,9 +322,6 @@ class ThreadManager:
     async def _run_load(self, thread_id: str, slot: _Slot, load: _Load, caller: Caller) -> None:
         try:
             thread = await self._open(thread_id, slot, caller)
-            if self._closing:
-                thread.session.close()
-                raise _shutting_down()
             await self._begin(slot, thread)
             self._broken.pop(thread_id, None)
             self.services.publisher.to_all(StatusChanged(thread_id, thread.status))
@@ -332,7 +329,9 @@ class ThreadManager:
             load.failure = failure
         except Exception:
             log.exception("load failed", extra={"thread_id": thread_id})
-            load.failure = ThreadError("internal", "The thread could not be loaded; the server's log has the details")
+            load.failure = ThreadError(
+                "internal", "The thread could not be loaded; the server's log has the details"
+            )
         finally:
             if load.failure is not None and slot.lane.current is None:
                 self._slots.pop(thread_id, None)
@@ -346,11 +345,14 @@ class ThreadManager:
             session = await _in_worker(lambda: SessionLog.open(path, now_ms=services.now_ms))
         except (SessionFileError, OSError) as error:
             raise ThreadError("internal", f"The session file {path} cannot be loaded: {error}") from None
+        if self._closing:
+            session.close()
+            raise _shutting_down()
         if not os.path.isdir(session.cwd):
             session.close()
             raise ThreadError(
                 "invalidParams",
-                f"The thread's directory {session.cwd} does not exist any more; restore it or read the history",
+                f"The thread's directory {session.cwd} is gone; restore it, or read the history",
                 {"reason": "cwdMissing"},
             )
         context = build_context(session.branch())

@@ -20,6 +20,17 @@ PATIENCE = 20.0
 Message = dict[str, Any]
 ROOT = Path(__file__).parents[2]
 
+INIT: list[Message] = [
+    {"id": "init", "method": "initialize", "params": {"clientInfo": {"name": "test", "version": "1"}}},
+    {"method": "initialized", "params": {}},
+]
+"""The handshake, for those who write it together with what follows."""
+
+
+def lines_of(*messages: Message) -> bytes:
+    """Messages as the bytes of their lines."""
+    return b"".join(json.dumps(message).encode() + b"\n" for message in messages)
+
 
 def environment(home: Path, **more: str) -> dict[str, str]:
     """A clean environment: an own home, no keys, no proxies."""
@@ -55,7 +66,7 @@ class Pipe:
     async def send(self, *messages: Message) -> None:
         """All messages in one write."""
         self.talk += [("client", message) for message in messages]
-        await self.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
+        await self.write(lines_of(*messages))
 
     async def hear(self) -> Message | None:
         """The next message; None at the end of the server's output."""

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import termios
@@ -14,8 +15,17 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.app_server.pipe import PATIENCE, Message, environment, open_pipe, text, tool, write_script
-from tests.app_server.test_framing import INIT, lines_of
+from tests.app_server.pipe import (
+    INIT,
+    PATIENCE,
+    Message,
+    environment,
+    lines_of,
+    open_pipe,
+    text,
+    tool,
+    write_script,
+)
 
 SERVER = (sys.executable, "-m", "knightcode", "app-server")
 ASK: list[Message] = [*INIT, {"id": 1, "method": "model/list"}]
@@ -154,7 +164,7 @@ async def test_a_server_whose_stdout_is_closed_does_its_work_and_writes_nowhere(
     assert (tmp_path / "stderr").read_bytes() == b""
 
 
-@pytest.mark.parametrize("ending", ["EOF", "SIGTERM"])
+@pytest.mark.parametrize("ending", ["EOF", "a signal", "two signals"])
 async def test_a_terminal_gets_its_blocking_mode_back(tmp_path: Path, ending: str) -> None:
     """Architecture: transport; the mode is shared with the shell that started the server."""
     ours, theirs = pty.openpty()
@@ -176,8 +186,16 @@ async def test_a_terminal_gets_its_blocking_mode_back(tmp_path: Path, ending: st
                     termios.tcsetattr(theirs, termios.TCSANOW, mode)
                     os.write(ours, b"\x04")
                 else:
-                    process.terminate()
-                assert await process.wait() == 0
+                    # Held meanwhile, so that it finds both at once and does not end cleanly before the second.
+                    process.send_signal(signal.SIGSTOP)
+                    process.send_signal(signal.SIGTERM)
+                    if ending == "two signals":
+                        process.send_signal(signal.SIGINT)
+                    process.send_signal(signal.SIGCONT)
+                code = await process.wait()
+                assert code in (
+                    (128 + signal.SIGINT, 128 + signal.SIGTERM) if ending == "two signals" else (0,)
+                )
         assert os.get_blocking(theirs)
     finally:
         os.close(ours)

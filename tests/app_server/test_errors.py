@@ -11,9 +11,8 @@ from knightcode.app_server.handlers.table import HANDLERS
 from knightcode.app_server.main import server_info
 from knightcode_protocol.errors import COMMON_ERRORS
 from knightcode_protocol.methods import METHODS as TABLE
-from tests.app_server.pipe import Message, open_pipe, text, write_script
+from tests.app_server.pipe import INIT, Message, lines_of, open_pipe, text, write_script
 from tests.app_server.recorded import METHODS, SCHEMA
-from tests.app_server.test_framing import INIT, lines_of
 
 SERVED = [method for method in METHODS if method != "initialize"]
 WRONG: list[Any] = [[], "x", 5, True, [{}]]

@@ -1,21 +1,11 @@
 """Lines in, lines out: what a client may write and what it can rely on reading."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.app_server.pipe import Message, open_pipe, text, tool, write_script
-
-INIT: list[Message] = [
-    {"id": "init", "method": "initialize", "params": {"clientInfo": {"name": "test", "version": "1"}}},
-    {"method": "initialized", "params": {}},
-]
-
-
-def lines_of(*messages: Message) -> bytes:
-    return b"".join(json.dumps(message).encode() + b"\n" for message in messages)
+from tests.app_server.pipe import INIT, Message, lines_of, open_pipe, text, tool, write_script
 
 
 @pytest.mark.proves("FRAMING-001", "FRAMING-002", "FRAMING-003")

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from knightcode import __version__
-from tests.app_server.pipe import Message, open_pipe, text, tool, write_script
+from tests.app_server.pipe import INIT, Message, open_pipe, text, tool, write_script
 from tests.app_server.recorded import METHODS
-from tests.app_server.test_framing import INIT
 
 ARCHITECTURES = {"x86_64": "x64", "AMD64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 

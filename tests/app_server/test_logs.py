@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.app_server.pipe import PATIENCE, environment, open_pipe, text, write_script
-from tests.app_server.test_framing import INIT, lines_of
+from tests.app_server.pipe import INIT, PATIENCE, environment, lines_of, open_pipe, text, write_script
 
 LOGGING = """
 import logging, sys, threading

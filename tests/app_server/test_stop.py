@@ -13,16 +13,17 @@ import pytest
 import trio
 
 from tests.app_server.pipe import (
+    INIT,
     PATIENCE,
     Pipe,
     alive,
     environment,
+    lines_of,
     open_pipe,
     text,
     tool,
     write_script,
 )
-from tests.app_server.test_framing import INIT, lines_of
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 SLEEPER = "sleep 600 & echo $! > pids; sleep 600 & echo $! >> pids; echo $$ >> pids; echo ready; wait"

@@ -246,7 +246,7 @@ async def test_an_interrupted_command_leaves_no_process_behind_before_the_turn_c
     """Users' reports: Stop ends the turn, the command goes on."""
     commands = {
         "plain": "sleep 600 & echo $! > pids; sleep 601 & echo $! >> pids; echo ready; wait",
-        "deaf": "trap '' TERM INT; sleep 600 & echo $! > pids; echo $$ >> pids; echo ready; while :; do wait; done",
+        "deaf": "trap '' TERM INT; sleep 600 & echo $! $$ > pids; echo ready; while :; do wait; done",
         "own session": "setsid sh -c 'echo $$ > pids; echo ready; sleep 600' & wait",
         "nohup": "nohup sleep 600 > /dev/null 2>&1 & echo $! > pids; echo ready; wait",
     }
@@ -556,7 +556,7 @@ async def test_threads_are_listed_and_found_again_after_a_restart(tmp_path: Path
 
 
 async def test_a_session_cut_at_any_turn_reads_as_interrupted_and_goes_on(tmp_path: Path) -> None:
-    """Users' reports: after a crash a tool stays "running"; here the turn is interrupted, the next one runs."""
+    """Users' reports: after a crash a tool stays "running"; here the turn is interrupted."""
     script = write_script(
         tmp_path / "script.json",
         [tool("bash", command="echo out; sleep 600")],

@@ -232,6 +232,19 @@ async def test_ctrl_c_interrupts_the_turn_and_the_demo_ends_in_good_order(tmp_pa
     assert running_below(tmp_path / "temporary") == []
 
 
+async def test_ctrl_c_takes_back_the_question_that_a_person_is_asked(tmp_path: Path) -> None:
+    with trio.fail_after(SECONDS):
+        async with open_terminal_demo(private_environ(tmp_path), "--scripted") as demo:
+            await demo.wait_for("run it? y/n/cancel: ")
+            demo.type("\x03")
+            await demo.wait_for("Interrupting the turn.")
+            code, shown = await demo.wait_for_end()
+    assert code == 1
+    assert "The turn is interrupted after" in shown
+    assert "y/n/cancel" not in shown
+    assert running_below(tmp_path / "temporary") == []
+
+
 async def test_a_second_ctrl_c_ends_the_server_at_once(tmp_path: Path) -> None:
     # The path in it is what a process that stays behind would be found by.
     stubborn = f"trap '' TERM; : {tmp_path / 'temporary'}; while :; do sleep 0.1; done"

@@ -21,7 +21,12 @@ TOOLS: list[Any] = [
             {"text": "look"},
             {"toolCall": {"name": "read", "arguments": {"path": "a.txt"}}},
             {"toolCall": {"name": "bash", "arguments": {"command": "echo hi; sleep 0.01; echo there"}}},
-            {"toolCall": {"name": "edit", "arguments": {"path": "a.txt", "edits": [{"oldText": "one", "newText": "two"}]}}},
+            {
+                "toolCall": {
+                    "name": "edit",
+                    "arguments": {"path": "a.txt", "edits": [{"oldText": "one", "newText": "two"}]},
+                }
+            },
         ]
     },
     {"steps": [{"text": "done"}]},
@@ -79,7 +84,9 @@ INJECTIONS: dict[str, Callable[[Run], None]] = {
 
 async def sweep(tmp_path: Path, script: str, injection: str, stride: int, offset: int = 0) -> int:
     def completed(run: Run) -> None:
-        ends = [one["params"]["turn"]["status"] for one in run.door.heard if one.get("method") == "turn/completed"]
+        ends = [
+            one["params"]["turn"]["status"] for one in run.door.heard if one.get("method") == "turn/completed"
+        ]
         assert ends == ["completed"]
 
     steps, _ = await run_scenario(tmp_path / "count", SCRIPTS[script], one_turn, finish=completed)
@@ -98,7 +105,9 @@ async def sweep(tmp_path: Path, script: str, injection: str, stride: int, offset
 
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("injection", INJECTIONS)
-async def test_every_beginning_has_one_end_at_some_checkpoints(tmp_path: Path, script: str, injection: str) -> None:
+async def test_every_beginning_has_one_end_at_some_checkpoints(
+    tmp_path: Path, script: str, injection: str
+) -> None:
     """A part of the sweep: all steps of a plain turn, some of one with tools."""
     assert await sweep(tmp_path, script, injection, stride=1 if script == "plain" else 13) > 3
 
@@ -106,7 +115,9 @@ async def test_every_beginning_has_one_end_at_some_checkpoints(tmp_path: Path, s
 @pytest.mark.torture
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("injection", INJECTIONS)
-async def test_every_beginning_has_one_end_at_every_checkpoint(tmp_path: Path, script: str, injection: str) -> None:
+async def test_every_beginning_has_one_end_at_every_checkpoint(
+    tmp_path: Path, script: str, injection: str
+) -> None:
     """The whole sweep."""
     assert await sweep(tmp_path, script, injection, stride=1) > (8 if script == "plain" else 40)
 
@@ -119,5 +130,3 @@ async def test_the_check_finds_a_turn_without_an_end(tmp_path: Path) -> None:
 
     with pytest.raises(AssertionError):
         await run_scenario(tmp_path, PLAIN, one_turn, finish=lose_the_end)
-
-
