@@ -14,7 +14,8 @@ changes anything. It works on a copy of DIR, or on a small project with a failin
                        models.json, and if there is none the model in the box, which needs no network
   --scripted           the model in the box, whatever keys there are
   --yes                answer every question with accept; without it a person at a terminal is asked
-                       (in CI, and where input is no terminal, the demo always answers itself)
+                       (in CI, and where input is no terminal, the demo answers for the model in the
+                       box, and has no turn with another one)
   -h, --help           show this text
 """
 

@@ -119,6 +119,11 @@ class Demo:
             nursery.start_soon(self._choose_model)
         project, model = self._project, self._model
         assert project is not None
+        if model is not None and self.terminal is None and not self.options.yes:
+            raise DemoError(
+                f"{model.provider}/{model.id} is a real model, and nobody is at a terminal to approve its "
+                "commands; pass --yes to accept them all, or --scripted for the written conversation"
+            )
         self._introduce(project, model)
         ended = await self._have_turn(project, model)
         return await self._conclude(project, model, ended, git)

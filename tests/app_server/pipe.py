@@ -232,6 +232,19 @@ def alive(pid: int) -> bool:
         return False
 
 
+async def until_dead(pid: int) -> None:
+    """Until a process that was killed has died, which takes the system a moment."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        with trio.fail_after(PATIENCE):
+            await trio.lowlevel.wait_readable(handle)
+    finally:
+        os.close(handle)
+
+
 def accept(_: Message) -> Message:
     """Answers an approval."""
     return {"decision": "accept"}

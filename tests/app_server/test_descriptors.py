@@ -186,7 +186,7 @@ async def test_a_terminal_gets_its_blocking_mode_back(tmp_path: Path, ending: st
                     termios.tcsetattr(theirs, termios.TCSANOW, mode)
                     os.write(ours, b"\x04")
                 else:
-                    # Held meanwhile, so that it finds both at once and does not end cleanly before the second.
+                    # Held meanwhile: it finds both at once, and does not end before the second.
                     process.send_signal(signal.SIGSTOP)
                     process.send_signal(signal.SIGTERM)
                     if ending == "two signals":

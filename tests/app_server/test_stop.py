@@ -22,6 +22,7 @@ from tests.app_server.pipe import (
     open_pipe,
     text,
     tool,
+    until_dead,
     write_script,
 )
 
@@ -191,7 +192,8 @@ async def test_a_second_signal_exits_at_once_with_its_number_and_ends_the_comman
         await until_stopping(told)
         pipe.process.send_signal(signal.Signals[second])
         assert await pipe.exit_code() == 128 + signal.Signals[second]
-        assert [pid for pid in pids if alive(pid)] == []
+        for pid in pids:
+            await until_dead(pid)
     assert markers(file) == [("turn_start", None)]
 
 

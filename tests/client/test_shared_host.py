@@ -15,7 +15,7 @@ from knightcode_protocol.objects import ApprovalMode
 from knightcode_protocol.server_requests import ToolCallRequestApprovalParams, ToolCallRequestApprovalResult
 from knightcode_protocol.wire import Wire
 from tests.app_server.pipe import PATIENCE, text, tool, write_script
-from tests.client.transports import INFO, Listener, open_clients, open_scripted_host
+from tests.client.transports import INFO, Listener, no_session_files, open_clients, open_scripted_host
 
 TO_ALL = {"thread/started", "thread/status/changed", "thread/turn/completed", "thread/deleted"}
 TURN = [
@@ -106,7 +106,7 @@ async def test_clients_share_threads_and_only_those_who_follow_one_hear_its_turn
         thread_id = await ana.start_thread(tmp_path)
         await ben.until_method("thread/started")
         await ana.run_turn(thread_id)
-        await ben.until_idle()
+        await ben.catch_up()
         assert [method for method in ana.methods() if method not in TO_ALL] == TURN
         assert ben.methods() == [method for method in ana.methods() if method in TO_ALL]
         assert ben.heard == [one for one in ana.heard if one[0] in TO_ALL]
@@ -115,7 +115,7 @@ async def test_clients_share_threads_and_only_those_who_follow_one_hear_its_turn
         await resume(ben.client, thread_id)
         since = len(ana.heard), len(ben.heard)
         await ana.run_turn(thread_id)
-        await ben.until_idle(since=since[1])
+        await ben.catch_up()
         assert ben.heard[since[1] :] == ana.heard[since[0] :]
 
         assert [await unsubscribe(ben.client, thread_id) for _ in range(2)] == [
@@ -127,14 +127,16 @@ async def test_clients_share_threads_and_only_those_who_follow_one_hear_its_turn
         await ana.start_turn(thread_id, "stop")
         with trio.fail_after(PATIENCE):
             await ana.client.turn_interrupt(params.TurnInterruptParams(thread_id=thread_id))
-        await ben.until(lambda _, told: outcome_of(told) == "interrupted")
-        await ben.until_idle(since=len(ben.heard) - 1)
+        await ana.until(lambda _, told: outcome_of(told) == "interrupted")
+        await ana.until_idle(since=len(ana.heard) - 1)
+        await ben.catch_up()
         assert [method for method, _ in ben.heard[since[1] :] if method not in TO_ALL] == []
         outcomes = [outcome for _, told in ben.heard if (outcome := outcome_of(told))]
         assert outcomes == ["completed", "completed", "failed", "interrupted"]
 
         since = len(ana.heard), len(ben.heard)
         await ben.run_turn(thread_id)
+        await ana.catch_up()
         assert [method for method, _ in ben.heard[since[1] :] if method not in TO_ALL] == TURN
         assert ana.heard[since[0] :] == ben.heard[since[1] :]
 
@@ -152,11 +154,9 @@ async def test_turns_of_two_threads_run_side_by_side_and_are_stored_apart(tmp_pa
         await ana.start_turn(slow, "slow")
         await ana.until_method("item/agentMessage/delta")
         await ben.run_turn(quick, "quick")
-        before = len(ana.heard)
         with trio.fail_after(PATIENCE):
             await ben.client.turn_interrupt(params.TurnInterruptParams(thread_id=slow))
-        await ana.until(lambda _, told: getattr(told, "thread_id", "") == slow, since=before)
-        await ana.until_method("thread/turn/completed", since=before)
+        await ben.until(lambda _, told: outcome_of(told) == "interrupted")
         files = []
         for thread_id, said in ((slow, ["slow", "wait"]), (quick, ["quick", "done"])):
             assert [item.text for item in await read_items(ana.client, thread_id)] == said
@@ -194,7 +194,7 @@ async def test_an_opt_out_holds_for_one_connection_and_for_notifications_alone(t
         thread_id = await ana.start_thread(tmp_path)
         await resume(eager, thread_id)
         await ana.run_turn(thread_id)
-        await ben.until_idle()
+        await ben.catch_up()
         items = await read_items(terse, thread_id)
     assert (tmp_path / "ran").exists()
     assert [getattr(item, "text", "") for item in items] == ["go", "Hm.", "Hello", "", "Done"]
@@ -259,13 +259,14 @@ async def test_one_subscriber_is_asked_at_a_time_and_a_question_moves_on_with_an
         await ben.run_turn(thread_id)  # ben began this one, so ben is asked
         assert [len(person.asked) for person in people] == [0, 2, 0]
 
-        since = len(ana.heard)
+        since, begun = await ana.catch_up(), len(ben.heard)
         await ana.start_turn(thread_id)
         await people[0].until_asked(1)
         assert [len(person.asked) for person in people] == [1, 2, 0]
         assert await unsubscribe(ana.client, thread_id) == "unsubscribed"
         # Next is who began a turn before; both questions of the turn are answered there.
-        await ben.until_method("turn/completed", since=len(ben.heard))
+        await ben.until_method("turn/completed", since=begun)
+        await ana.catch_up()
         assert [len(person.asked) for person in people] == [1, 4, 0]
         assert people[0].withdrawn == 1
         assert people[0].asked[0] == people[1].asked[2]
@@ -367,11 +368,11 @@ async def test_nobody_is_asked_when_the_client_left_while_its_thread_was_loading
         thread_id = await ana.start_thread(tmp_path, approval_mode="ask")
         await ana.run_turn(thread_id)
     async with open_scripted_host(tmp_path, script) as host, open_clients(host, 1) as (eva,):
-        async with open_clients(host, 1) as (ben,), trio.open_nursery() as nursery:
-            nursery.start_soon(ben.client.turn_start, params.TurnStartParams(thread_id=thread_id, text="act"))
+        wanted = params.TurnStartParams(thread_id=thread_id, text="act")
+        async with no_session_files(), open_clients(host, 1) as (ben,), trio.open_nursery() as nursery:
+            nursery.start_soon(ben.client.turn_start, wanted)
             await trio.testing.wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
-        await eva.until_idle(since=1)
         assert (await eva.until_method("thread/turn/completed")).turn.status == "completed"
         call = (await read_items(eva.client, thread_id))[1]
     assert not (tmp_path / "ran").exists()

@@ -69,24 +69,25 @@ async def over_a_process(folder: Path, script: Path) -> AsyncIterator[Link]:
 @asynccontextmanager
 async def over_memory(folder: Path, script: Path) -> AsyncIterator[Link]:
     """The in-memory pair. It stalls for want of the worker threads that read session files."""
-
-    @asynccontextmanager
-    async def stall() -> AsyncIterator[None]:
-        holders = [object() for _ in range(int(SESSION_FILES.total_tokens))]
-        for holder in holders:
-            SESSION_FILES.acquire_on_behalf_of_nowait(holder)
-        try:
-            yield
-        finally:
-            for holder in holders:
-                SESSION_FILES.release_on_behalf_of(holder)
-
     async with (
         open_scripted_host(folder, script) as host,
         create_in_process_client(host, mode="desktop") as client,
     ):
         (connection,) = host.connections.all()
-        yield Link(client, lambda: host.disconnect(connection), stall)
+        yield Link(client, lambda: host.disconnect(connection), no_session_files)
+
+
+@asynccontextmanager
+async def no_session_files() -> AsyncIterator[None]:
+    """Inside the block nothing in this process can read a session file; what wants to waits."""
+    holders = [object() for _ in range(int(SESSION_FILES.total_tokens))]
+    for holder in holders:
+        SESSION_FILES.acquire_on_behalf_of_nowait(holder)
+    try:
+        yield
+    finally:
+        for holder in holders:
+            SESSION_FILES.release_on_behalf_of(holder)
 
 
 @asynccontextmanager
@@ -145,6 +146,12 @@ class Listener:
             ),
             since=since,
         )
+
+    async def catch_up(self) -> int:
+        """Hear all that was sent so far: an answer comes after it. How much has been heard, as a `since`."""
+        with trio.fail_after(PATIENCE):
+            await self.client.model_list()
+        return len(self.heard)
 
     def methods(self) -> list[str]:
         return [method for method, _ in self.heard]

@@ -191,16 +191,26 @@ def model_of_ones_own(folder: Path, *replies: object) -> dict[str, str]:
 
 def test_a_model_that_can_be_used_is_taken_before_the_one_in_the_box(tmp_path: Path) -> None:
     environ = model_of_ones_own(tmp_path, {"steps": [{"text": "I do nothing."}]})
-    done = run_demo(environ)
+    done = run_demo(environ, "--yes")
     assert "  model    mine/one\n" in done.out
     assert "\nI do nothing.\n" in done.out
     assert done.out.count("The turn is completed, but the sample's tests still fail.") == 1
     assert done.code == 1
 
 
+def test_a_real_models_commands_are_not_accepted_where_nobody_said_so(tmp_path: Path) -> None:
+    command = {"toolCall": {"name": "bash", "arguments": {"command": f"touch {tmp_path}/ran"}}}
+    done = run_demo(model_of_ones_own(tmp_path, {"steps": [command]}))
+    assert (done.code, done.out) == (1, "")
+    assert "mine/one is a real model" in done.err
+    assert "--yes" in done.err
+    assert not (tmp_path / "ran").exists()
+    assert kept_folders(tmp_path) == []
+
+
 def test_a_turn_that_fails_makes_the_demo_fail(tmp_path: Path) -> None:
     done = run_demo(
-        model_of_ones_own(tmp_path, {"steps": [{"error": "no luck today"}]}), "--model", "mine/one"
+        model_of_ones_own(tmp_path, {"steps": [{"error": "no luck today"}]}), "--model", "mine/one", "--yes"
     )
     assert "no luck today" in done.out
     assert "The turn is failed, so the demo was not shown to its end." in done.out
