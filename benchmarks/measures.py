@@ -249,4 +249,4 @@ MEASURES: Final = (
     Measure("interrupt to completed, streaming", "ms", interrupt_stream, 21, Budget(20)),
     Measure("interrupt to completed, child process", "ms", interrupt_command, 11, Budget(100)),
 )
-"""The budgets are those of the architecture's performance section, in the unit of the row."""
+"""Budgets are the design's, in the unit of the row; 10,000 requests may take what 10,000 tiny ones may."""

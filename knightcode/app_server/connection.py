@@ -20,8 +20,9 @@ from knightcode.app_server.core.server_requests import ServerAnswer
 from knightcode.app_server.wire.threads import notice_to_wire
 from knightcode.failures import first_leaf
 from knightcode.threads.asks import ApprovalAsk
-from knightcode.threads.manager import Caller, ThreadManager
+from knightcode.threads.manager import ThreadManager
 from knightcode.threads.notices import ConnectionId, Notice
+from knightcode.threads.opening import Caller
 from knightcode.threads.turn import ThreadError
 from knightcode_protocol.methods import METHODS
 from knightcode_protocol.notifications import NOTIFICATION_OF
@@ -197,6 +198,9 @@ class Connections:
             ),
             answered,
         )
+
+    def reaches(self, connection: ConnectionId) -> bool:
+        return connection in self._open
 
     def withdraw(self, connection: ConnectionId, thread_id: str, request_id: str) -> None:
         if connection in self._open:

@@ -225,9 +225,10 @@ class AppServerClient:
     def lost(self) -> None:
         """The server will send nothing more: whoever waits is told. For transports."""
         self._lost = True
-        for waiting in tuple(self._waiting.values()):
-            waiting.error = waiting.error or ConnectionLost("The server ended before it answered")
-            waiting.ended.set()
+        for waiting in self._waiting.values():
+            if not waiting.ended.is_set():  # an answer may be there whose request has not seen it yet
+                waiting.error = ConnectionLost("The server ended before it answered")
+                waiting.ended.set()
 
     def _answered(self, message: _Line) -> None:
         waiting = self._waiting.get(message.id)

@@ -33,6 +33,9 @@ class Asker(Protocol):
     def ask(self, connection: ConnectionId, ask: ApprovalAsk, answered: Callable[[object], None]) -> str:
         """Send it; `answered` gets the result, None for an error response. Returns the request's id."""
 
+    def reaches(self, connection: ConnectionId) -> bool:
+        """Whether the connection is still there."""
+
     def withdraw(self, connection: ConnectionId, thread_id: str, request_id: str) -> None:
         """Tell the connection that the request needs no answer any more; a later answer is ignored."""
 

@@ -8,23 +8,19 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Literal, TypeVar
 
 import attrs
 import trio
 
 from knightcode.failures import first_leaf
-from knightcode.messages import ThinkingLevel
 from knightcode.sessions.clock import iso
-from knightcode.sessions.context import build_context
 from knightcode.sessions.errors import SessionFileError
-from knightcode.sessions.facts import count_messages, title_of
+from knightcode.sessions.facts import count_messages
 from knightcode.sessions.listing import SessionSummary, find_session, list_sessions
 from knightcode.sessions.log import SessionLog
 from knightcode.sessions.read import StoredSession, read_session
 from knightcode.threads.listing import Listing, ListPage, ThreadRow
 from knightcode.threads.notices import (
-    ApprovalMode,
     Broken,
     ConnectionId,
     NotLoaded,
@@ -32,49 +28,17 @@ from knightcode.threads.notices import (
     StatusChanged,
     ThreadInfo,
     ThreadStarted,
-    ThreadWarning,
 )
+from knightcode.threads.opening import Caller, NewThread, in_worker, new_thread, open_thread, saved_info
 from knightcode.threads.services import Services
-from knightcode.threads.settings import (
-    APPROVAL_MODE,
-    DEFAULT_LEVEL,
-    default_mode,
-    pick_model,
-    saved_model,
-    stored_mode,
-)
 from knightcode.threads.starting import run_start
 from knightcode.threads.thread import Lane, Thread, turn_mismatch
 from knightcode.threads.turn import Cancelled, Start, ThreadError
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 CLOSE_ALL_GRACE = 8.0
 """Seconds for all threads to unload: each has five for its work, and its files are closed at once."""
-
-SESSION_FILES = trio.CapacityLimiter(8)
-"""Worker threads that read session files; their own, so that nothing else can starve them."""
-
-
-@attrs.frozen
-class Caller:
-    """The connection that asks, as far as a thread must know it."""
-
-    connection: ConnectionId
-    mode: Literal["desktop", "terminal"]
-    in_process: bool
-
-
-@attrs.frozen
-class NewThread:
-    """What a client wants of a new thread; None leaves the choice to settings."""
-
-    cwd: str
-    approval_mode: ApprovalMode | None = None
-    model: tuple[str, str] | None = None
-    thinking_level: ThinkingLevel | None = None
-    name: str | None = None
 
 
 @attrs.frozen
@@ -124,35 +88,8 @@ class ThreadManager:
         Raises:
             ThreadError: `invalidParams` for the directory or the model, `authRequired`.
         """
-        cwd = _checked_cwd(wanted.cwd)
-        services = self.services
-        model = (
-            services.catalogue.default_model()
-            if wanted.model is None
-            else pick_model(services.catalogue, *wanted.model)
-        )
-        level = wanted.thinking_level or services.default_thinking_level or DEFAULT_LEVEL
-        if model is not None:
-            level = model.clamp(level)
-        mode = wanted.approval_mode or default_mode(caller.mode, in_process=caller.in_process)
-        session = SessionLog.create(cwd=cwd, folder=services.places.folder(cwd), now_ms=services.now_ms)
-        if model is not None:
-            session.append_model_change(model.provider, model.id)
-        session.append_thinking_level_change(level)
-        session.append_custom(APPROVAL_MODE, {"mode": mode})
-        if wanted.name:
-            session.append_session_info(wanted.name)
-        slot = self._slots.setdefault(session.id, _Slot())
-        thread = Thread(
-            session=session,
-            services=services,
-            lane=slot.lane,
-            connection_mode=caller.mode,
-            model=model,
-            thinking_level=level,
-            approval_mode=mode,
-            warnings=tuple(ThreadWarning(text, "settings") for text in services.warnings),
-        )
+        thread = new_thread(self.services, wanted, caller)
+        slot = self._slots.setdefault(thread.id, _Slot(thread.lane))
         await self._begin(slot, thread)
         return thread
 
@@ -199,10 +136,10 @@ class ThreadManager:
             return SavedThread(thread.info(), thread.session)
         path = await self._find(thread_id)
         try:
-            stored = await _in_worker(lambda: read_session(path))
+            stored = await in_worker(lambda: read_session(path))
         except (SessionFileError, OSError) as error:
             raise ThreadError("internal", f"The session file {path} cannot be read: {error}") from None
-        return SavedThread(self._saved_info(stored), stored)
+        return SavedThread(saved_info(self.services, stored, self.status_of(stored.header.id)), stored)
 
     async def list_threads(
         self, *, cwd: str | None, archived: bool, cursor: str | None, limit: int
@@ -232,7 +169,7 @@ class ThreadManager:
         slot = self._slots.setdefault(start.thread_id, _Slot())
         thread = None if slot.thread is None or slot.thread.closing else slot.thread
         if thread is not None:
-            thread.subscribers.add(caller.connection)
+            thread.subscribe(caller.connection)
         if slot.lane.current is not None:
             running = None if thread is None or thread.turn is None else thread.turn.id
             raise ThreadError(
@@ -321,7 +258,11 @@ class ThreadManager:
 
     async def _run_load(self, thread_id: str, slot: _Slot, load: _Load, caller: Caller) -> None:
         try:
-            thread = await self._open(thread_id, slot, caller)
+            thread = await open_thread(self.services, await self._find(thread_id), slot.lane, caller)
+            if self._closing:
+                thread.session.close()
+                load.failure = _shutting_down()
+                return
             await self._begin(slot, thread)
             self._broken.pop(thread_id, None)
             self.services.publisher.to_all(StatusChanged(thread_id, thread.status))
@@ -338,39 +279,6 @@ class ThreadManager:
             slot.load = None
             load.ended.set()
 
-    async def _open(self, thread_id: str, slot: _Slot, caller: Caller) -> Thread:
-        path = await self._find(thread_id)
-        services = self.services
-        try:
-            session = await _in_worker(lambda: SessionLog.open(path, now_ms=services.now_ms))
-        except (SessionFileError, OSError) as error:
-            raise ThreadError("internal", f"The session file {path} cannot be loaded: {error}") from None
-        if self._closing:
-            session.close()
-            raise _shutting_down()
-        if not os.path.isdir(session.cwd):
-            session.close()
-            raise ThreadError(
-                "invalidParams",
-                f"The thread's directory {session.cwd} is gone; restore it, or read the history",
-                {"reason": "cwdMissing"},
-            )
-        context = build_context(session.branch())
-        chosen = saved_model(services.catalogue, context.model)
-        warnings = (*(ThreadWarning(text, "settings") for text in services.warnings), *chosen.warnings)
-        level = context.thinking_level if chosen.model is None else chosen.model.clamp(context.thinking_level)
-        mode = stored_mode(session.branch(), default_mode(caller.mode, in_process=caller.in_process))
-        return Thread(
-            session=session,
-            services=services,
-            lane=slot.lane,
-            connection_mode=caller.mode,
-            model=chosen.model,
-            thinking_level=level,
-            approval_mode=mode,
-            warnings=warnings,
-        )
-
     async def _load_and_begin(self, slot: _Slot, start: Start, caller: Caller) -> None:
         try:
             thread = await self.load(start.thread_id, caller)
@@ -380,13 +288,13 @@ class ThreadManager:
             if slot.thread is None and slot.load is None:
                 self._slots.pop(start.thread_id, None)
             return
-        thread.subscribers.add(caller.connection)
+        thread.subscribe(caller.connection)
         thread.update_status()
         thread.spawn(start, run_start)
 
     async def _find(self, thread_id: str) -> Path:
         places = self.services.places
-        path = await _in_worker(lambda: find_session(places.all_folders(), thread_id))
+        path = await in_worker(lambda: find_session(places.all_folders(), thread_id))
         if path is None:
             raise ThreadError(
                 "threadNotFound", f"There is no thread {thread_id}; thread/list has the known ones"
@@ -399,7 +307,7 @@ class ThreadManager:
         def scan() -> list[SessionSummary]:
             return list_sessions(places.all_folders() if cwd is None else [places.folder(cwd)])
 
-        found = await _in_worker(scan)
+        found = await in_worker(scan)
         live = {slot.thread.id: slot.thread for slot in self._slots.values() if slot.thread is not None}
         rows = [self._row(summary) for summary in found if summary.damaged or summary.user_messages]
         known = {row.id for row in rows}
@@ -420,24 +328,6 @@ class ThreadManager:
             message_count=summary.message_count,
             forked_from_id=summary.forked_from_id,
             damaged=summary.damaged,
-        )
-
-    def _saved_info(self, stored: StoredSession) -> ThreadInfo:
-        branch = stored.branch()
-        context = build_context(branch)
-        chosen = saved_model(self.services.catalogue, context.model)
-        return ThreadInfo(
-            id=stored.header.id,
-            cwd=stored.cwd,
-            name=title_of(stored.entries, stored.name),
-            status=self.status_of(stored.header.id),
-            created_at=stored.header.timestamp,
-            updated_at=stored.entries[-1].timestamp if stored.entries else stored.header.timestamp,
-            approval_mode=stored_mode(branch, "ask"),
-            thinking_level=context.thinking_level
-            if chosen.model is None
-            else chosen.model.clamp(context.thinking_level),
-            model=chosen.model,
         )
 
     def status_of(self, thread_id: str) -> Status:
@@ -466,30 +356,8 @@ def _unsaved_row(thread: Thread, messages: int) -> ThreadRow:
     )
 
 
-def _checked_cwd(cwd: str) -> str:
-    """An existing directory, absolute.
-
-    Raises:
-        ThreadError: `invalidParams`.
-    """
-    path = os.path.expanduser(cwd)
-    if not os.path.isabs(path):
-        raise ThreadError(
-            "invalidParams", f"cwd {cwd!r} is relative; send an absolute path, or one that begins with ~"
-        )
-    if "\0" in path or not os.path.isdir(path):
-        raise ThreadError(
-            "invalidParams", f"cwd {cwd!r} is not an existing directory", {"reason": "cwdMissing"}
-        )
-    return os.path.normpath(path)
-
-
 def _shutting_down() -> ThreadError:
     return ThreadError("shuttingDown", "The server is shutting down; nothing new can be started")
-
-
-async def _in_worker(function: Callable[[], T]) -> T:
-    return await trio.to_thread.run_sync(function, limiter=SESSION_FILES)
 
 
 @asynccontextmanager

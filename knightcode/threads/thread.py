@@ -282,6 +282,11 @@ class Thread:
         verdict = await self.asks.approval(ApprovalAsk(self.id, self.turn.id, call.call_id, question))
         return None if verdict.runs else Blocked(verdict.blocked_reason())
 
+    def subscribe(self, connection: ConnectionId) -> None:
+        """The connection follows the thread from now on, unless it left while it waited for that."""
+        if self.services.asker.reaches(connection):
+            self.subscribers.add(connection)
+
     def connection_left(self, connection: ConnectionId) -> bool:
         """The connection unsubscribed or is gone; whether it followed this thread."""
         followed = self.subscribers.remove(connection)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from tests.app_server.pipe import Message, accept, open_pipe, text, tool, write_script
+from tests.app_server.pipe import Message, accept, alive, open_pipe, text, tool, write_script
 
 
 def shape(heard: list[Message], thread_id: str) -> list[str]:
@@ -123,7 +123,7 @@ async def test_a_plain_turn_is_told_in_the_documented_order(tmp_path: Path) -> N
 
 @pytest.mark.proves(
     "ITEM-009", "ITEM-010", "ITEM-024", "ITEM-026", "TURN-012", "TURN-016", "TURN-019", "THREAD-010",
-    "THREAD-011", "HISTORY-001", "STATUS-001", "ITEM-003", "ITEM-014",
+    "THREAD-011", "THREAD-013", "HISTORY-001", "STATUS-001", "ITEM-003", "ITEM-014",
 )  # fmt: skip
 async def test_a_tool_turn_changes_the_file_and_reads_back_byte_for_byte_in_a_new_process(
     tmp_path: Path,
@@ -145,6 +145,7 @@ async def test_a_tool_turn_changes_the_file_and_reads_back_byte_for_byte_in_a_ne
         fresh = await pipe.call("thread/start", cwd=str(project))
         thread_id = fresh["thread"]["id"]
         assert "sessionFile" not in fresh["thread"]
+        assert fresh["thread"]["updatedAt"] == fresh["thread"]["createdAt"]
         completed = await pipe.run_turn(thread_id, clientMessageId="draft")
         assert completed["turn"]["status"] == "completed"
         live = await pipe.call("thread/read", threadId=thread_id)
@@ -230,14 +231,6 @@ async def test_an_interrupt_while_streaming_keeps_what_arrived(tmp_path: Path) -
         assert [item.get("text") for item in page["turns"][0]["items"]] == ["go", "so far"]
         late = await pipe.ask("turn/interrupt", threadId=thread_id, turnId=turn_id)
         assert late["error"]["code"] == "turnMismatch"
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
-        return False
 
 
 async def test_an_interrupted_command_leaves_no_process_behind_before_the_turn_completes(
@@ -463,6 +456,8 @@ async def test_bad_requests_get_their_code_and_change_nothing(tmp_path: Path) ->
             ("thread/start", {"cwd": str(tmp_path / "none")}, "invalidParams", {"reason": "cwdMissing"}),
             ("thread/start", {"cwd": "/\0"}, "invalidParams", {"reason": "cwdMissing"}),
             ("thread/start", {"cwd": 5}, "invalidParams", None),
+            ("thread/start", {"cwd": str(tmp_path), "name": " \n "}, "invalidParams", None),
+            ("thread/start", {"cwd": str(tmp_path), "name": "x" * 201}, "invalidParams", None),
             ("thread/start", {"cwd": str(tmp_path), "thinkingLevel": "huge"}, "invalidParams", None),
             ("thread/start", {"cwd": str(tmp_path), "approvalMode": "yolo"}, "invalidParams", None),
             (

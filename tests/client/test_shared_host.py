@@ -353,9 +353,6 @@ async def test_a_turn_goes_on_when_its_client_leaves(tmp_path: Path) -> None:
     assert (tmp_path / "ran").exists()
 
 
-@pytest.mark.xfail(
-    raises=ExceptionGroup, reason="a load that ends later subscribes a connection that is gone"
-)
 async def test_nobody_is_asked_when_the_client_left_while_its_thread_was_loading(tmp_path: Path) -> None:
     """App Server: Approvals; a connection that is gone follows nothing, whatever it had asked for."""
     script = write_script(

@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from knightcode.client import AppServerError, ConnectionLost, ServerProcess, spawn_app_server
+from knightcode.client import AppServerClient, AppServerError, ConnectionLost, ServerProcess, spawn_app_server
 from knightcode_protocol import params
 from knightcode_protocol.notifications import TurnCompleted
 from tests.app_server.pipe import PATIENCE, environment, text, write_script
@@ -162,3 +162,30 @@ async def test_a_server_that_does_not_end_is_told_to_stop_and_then_killed(deaf: 
         async with open_fake(*steps, grace_seconds=0.2) as server:
             await Listener(server.client).until_method("thread/deleted")
     assert server.exit_code == (-9 if deaf else -15)
+
+
+async def test_an_answer_that_came_right_before_the_end_counts() -> None:
+    """App Server notes: In-process client and host; the answer and the end are heard in one step."""
+    heard: list[str] = []
+
+    async def send(_: bytes) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        client = AppServerClient(send=send, nursery=nursery)
+
+        async def ask() -> None:
+            heard.append(type(await client.thread_list(params.ThreadListParams())).__name__)
+
+        async def ask_again() -> None:
+            with pytest.raises(ConnectionLost):
+                await client.thread_list(params.ThreadListParams())
+            heard.append("lost")
+
+        nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(ask_again)
+        await trio.testing.wait_all_tasks_blocked()
+        client.receive(b'{"id":1,"result":{"threads":[]}}')
+        client.lost()
+    assert sorted(heard) == ["ThreadListResult", "lost"]

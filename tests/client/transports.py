@@ -13,7 +13,7 @@ import trio
 
 from knightcode.app_server.host import Host, HostConfig, open_host
 from knightcode.client import AppServerClient, create_in_process_client, spawn_app_server
-from knightcode.threads.manager import SESSION_FILES
+from knightcode.threads.opening import SESSION_FILES
 from knightcode_protocol.handshake import ClientInfo
 from knightcode_protocol.notifications import ThreadStatusChanged
 from knightcode_protocol.objects import StatusIdle

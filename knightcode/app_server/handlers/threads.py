@@ -19,7 +19,7 @@ from knightcode.app_server.wire.threads import (
 )
 from knightcode.threads.history import check_cursor, cut_page
 from knightcode.threads.listing import DEFAULT_LIMIT
-from knightcode.threads.manager import NewThread
+from knightcode.threads.opening import NewThread
 from knightcode.threads.settings import pick_model
 from knightcode.threads.turn import ThreadError
 from knightcode_protocol import params, results
@@ -39,7 +39,7 @@ def start(connection: Connection, call: Call, wanted: params.ThreadStartParams) 
 
     async def finish() -> None:
         thread = await manager.start_thread(new, caller)
-        thread.subscribers.add(caller.connection)
+        thread.subscribe(caller.connection)
         call.answer(
             results.ThreadStartResult(
                 thread=thread_to_wire(thread.info()), warnings=warnings_to_wire(thread.warnings), ui=EMPTY_UI
@@ -72,7 +72,7 @@ def resume(connection: Connection, call: Call, wanted: params.ThreadResumeParams
             running=None if thread.turn is None else thread.turn.id,
         )
         running = thread.running_turn()
-        thread.subscribers.add(caller.connection)
+        thread.subscribe(caller.connection)
         call.answer(
             results.ThreadResumeResult(
                 thread=thread_to_wire(thread.info()),
