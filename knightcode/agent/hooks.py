@@ -27,6 +27,7 @@ from knightcode.messages import (
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+M = TypeVar("M", bound=StoredMessage | CustomMessage)
 
 
 @attrs.frozen
@@ -146,7 +147,9 @@ class Hooks:
     )
     tool_call: Point[PendingCall | Blocked] = attrs.field(factory=lambda: Point("tool_call"), init=False)
     tool_result: Point[FinishedCall] = attrs.field(factory=lambda: Point("tool_result"), init=False)
-    message_end: Point[StoredMessage] = attrs.field(factory=lambda: Point("message_end"), init=False)
+    message_end: Point[StoredMessage | CustomMessage] = attrs.field(
+        factory=lambda: Point("message_end"), init=False
+    )
     turn_end: Point[FinishedTurn] = attrs.field(factory=lambda: Point("turn_end"), init=False)
     agent_before_settle: Point[bool] = attrs.field(factory=lambda: Point("agent_before_settle"), init=False)
     observers: list[Callable[[SessionEvent], None]] = attrs.field(factory=list, init=False)
@@ -188,9 +191,9 @@ class Hooks:
             value = value if changed is None else changed
         return value
 
-    async def finish_message(self, message: StoredMessage) -> StoredMessage:
+    async def finish_message(self, message: M) -> M:
         """Run `message_end`: a replacement of another role is refused."""
         if not self.message_end:
             return message
         changed = await self.message_end.run(message)
-        return changed if type(changed) is type(message) else message
+        return changed if isinstance(changed, type(message)) else message

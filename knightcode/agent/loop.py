@@ -32,6 +32,7 @@ from knightcode.events import (
 )
 from knightcode.messages import (
     AssistantMessage,
+    CustomMessage,
     Message,
     StoredMessage,
     SystemMessage,
@@ -48,7 +49,7 @@ from knightcode.sessions.context import SessionContext
 class Conversation(Protocol):
     """Where the run's messages go, and where its requests come from. Both are synchronous."""
 
-    def append(self, message: StoredMessage) -> None:
+    def append(self, message: StoredMessage | CustomMessage) -> None:
         """Store a message. Raises when it cannot be written; the run then fails."""
 
     def context(self) -> SessionContext:
@@ -70,11 +71,13 @@ class Setup:
     thinking_level: ThinkingLevel
     tools: Mapping[str, Tool]
     sections: Mapping[str, str]
+    exact_prompt: str | None = None
+    """Sent instead of the sections, and never stored."""
 
 
 @attrs.define(eq=False)
 class AgentRun:
-    """One run. `run` is used once.
+    """What one turn runs with. `run` may be called again, to go on.
 
     Attributes:
         setup: called before each request.
@@ -99,8 +102,14 @@ class AgentRun:
     _call_ids: set[str] = attrs.field(factory=set, init=False)
     abandoned: list[str] = attrs.field(factory=list, init=False)
 
-    async def run(self, prompt: Sequence[StoredMessage]) -> AssistantMessage:
-        """Run until the model has nothing left to do; returns the last reply, which may have failed."""
+    async def run(self, prompt: Sequence[StoredMessage | CustomMessage]) -> AssistantMessage:
+        """Run until the model has nothing left to do; returns the last reply, which may have failed.
+
+        Args:
+            prompt: what is said to the model first; nothing when a run goes on, which needs a context
+                that does not end in a reply.
+        """
+        self._added = []
         self._emit(AgentStart())
         self._emit(TurnStart())
         self._declared_context(self.setup())  # the prompt that a message is read under comes before it
@@ -129,11 +138,16 @@ class AgentRun:
 
     # --- messages ------------------------------------------------------------------------------------
 
-    async def _deliver(self, message: StoredMessage) -> None:
-        """Announce and store a message that is complete: the user's, or a tool's result."""
+    def can_go_on(self) -> bool:
+        """Whether another request makes sense: the model has not had the last word."""
+        messages = self.conversation.context().messages
+        return bool(messages) and not isinstance(messages[-1], AssistantMessage)
+
+    async def _deliver(self, message: StoredMessage | CustomMessage) -> None:
+        """Announce and store a message that is complete: a user's, an extension's, a tool's result."""
         self._store(await self.hooks.finish_message(message), started=False)
 
-    def _store(self, message: StoredMessage, *, started: bool) -> None:
+    def _store(self, message: StoredMessage | CustomMessage, *, started: bool) -> None:
         """Store and announce in one step; what cannot be stored is never announced."""
         self.conversation.append(message)
         if isinstance(message, SystemMessage):
@@ -196,6 +210,7 @@ class AgentRun:
             messages,
             model=setup.model,
             thinking_level=setup.thinking_level,
+            exact_prompt=setup.exact_prompt,
             session_id=self.session_id,
             inspector=inspector if inspector.wanted else None,
         )

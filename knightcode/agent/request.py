@@ -38,13 +38,14 @@ def build_request(
     model: Model,
     thinking_level: ThinkingLevel,
     session_id: str,
+    exact_prompt: str | None = None,
     inspector: RequestInspector | None = None,
 ) -> ModelRequest:
     """The request that continues the conversation."""
     system = context.system
     return ModelRequest(
         model=model,
-        system_prompt=system.prompt,
+        system_prompt=system.prompt if exact_prompt is None else exact_prompt,
         messages=to_model_messages(messages),
         tools=tuple(ToolSpec(tool.name, tool.description, tool.parameters) for tool in system.tools),
         thinking_level=thinking_level,

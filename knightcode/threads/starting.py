@@ -25,6 +25,7 @@ from knightcode.events import (
 from knightcode.failures import first_leaf
 from knightcode.messages import (
     AssistantMessage,
+    CustomMessage,
     InputBlock,
     StoredMessage,
     TextBlock,
@@ -33,6 +34,7 @@ from knightcode.messages import (
 )
 from knightcode.models.errors import error_kind
 from knightcode.sessions.context import SessionContext, build_context
+from knightcode.sessions.entries import CustomMessageEntry, MessageEntry
 from knightcode.threads.images import read_images
 from knightcode.threads.items import EndedStatus, TurnError
 from knightcode.threads.thread import Thread
@@ -114,14 +116,16 @@ async def _run_agent(thread: Thread, turn: RunningTurn, given: Input) -> Assista
     services = thread.services
     sections = await _sections(thread)
     prompt = Prompt(sections)
-    if thread.hooks.before_agent_start:
-        prompt = await thread.hooks.before_agent_start.run(prompt)
+    if thread.hooks.before_agent_start and not turn.interrupted:
+        changed = await thread.hooks.before_agent_start.run(prompt)
+        prompt = prompt if turn.interrupted else changed
     tools = {tool.name: tool for tool in services.tools}
 
     def setup() -> Setup:
         model = thread.model
         assert model is not None
-        return Setup(model, model.clamp(thread.thinking_level), tools, prompt.sections)
+        level = model.clamp(thread.thinking_level)
+        return Setup(model, level, tools, prompt.sections, prompt.exact_prompt)
 
     run = AgentRun(
         conversation=recorder,
@@ -137,7 +141,12 @@ async def _run_agent(thread: Thread, turn: RunningTurn, given: Input) -> Assista
         session_id=thread.id,
     )
     content: list[InputBlock] = [TextBlock(text=given.text), *given.images]
-    return await run.run([UserMessage(timestamp=services.now_ms(), content=content)])
+    said = UserMessage(timestamp=services.now_ms(), content=content)
+    reply = await run.run([said, *prompt.messages])
+    settling = thread.hooks.agent_before_settle
+    while settling and not turn.interrupted and await settling.run(False) and run.can_go_on():
+        reply = await run.run([])
+    return reply
 
 
 def _outcome(
@@ -197,14 +206,26 @@ class _Recorder:
     def __init__(self, thread: Thread, turn: RunningTurn) -> None:
         self._thread, self._turn = thread, turn
 
-    def append(self, message: StoredMessage) -> None:
-        entry = self._thread.session.append_message(message)
+    def append(self, message: StoredMessage | CustomMessage) -> None:
+        session = self._thread.session
+        entry: MessageEntry | CustomMessageEntry
+        if isinstance(message, CustomMessage):
+            entry = session.append_entry(
+                CustomMessageEntry(
+                    custom_type=message.custom_type,
+                    content=message.content,
+                    display=message.display,
+                    details=message.details,
+                )
+            )
+        else:
+            entry = session.append_message(message)
         live = self._turn.live
         if isinstance(message, AssistantMessage):
             live.reply_stored(message)
         elif isinstance(message, ToolResultMessage):
             live.result_stored(message)
-        elif isinstance(message, UserMessage):
+        elif isinstance(message, UserMessage | CustomMessage):
             live.input_stored(entry)
         self._thread.appended(entry)
 
