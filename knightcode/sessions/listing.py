@@ -141,8 +141,13 @@ def _damaged(path: Path, modified_ms: int) -> SessionSummary:
 
 def _parent_id(parent: str, known: dict[str, str | None]) -> str | None:
     if parent not in known:
-        known[parent] = _header_id(Path(parent)) if os.path.isabs(parent) else None
+        known[parent] = parent_id(parent)
     return known[parent]
+
+
+def parent_id(parent: str | None) -> str | None:
+    """The id in the header of the file that a session was made from; None when it is gone or unreadable."""
+    return _header_id(Path(parent)) if parent is not None and os.path.isabs(parent) else None
 
 
 def _header_id(path: Path) -> str | None:

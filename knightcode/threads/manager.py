@@ -16,7 +16,7 @@ from knightcode.failures import first_leaf
 from knightcode.sessions.clock import iso
 from knightcode.sessions.errors import SessionFileError
 from knightcode.sessions.facts import count_messages
-from knightcode.sessions.listing import SessionSummary, find_session, list_sessions
+from knightcode.sessions.listing import SessionSummary, find_session, list_sessions, parent_id
 from knightcode.sessions.log import SessionLog
 from knightcode.sessions.read import StoredSession, read_session
 from knightcode.threads.listing import Listing, ListPage, ThreadRow
@@ -137,9 +137,12 @@ class ThreadManager:
         path = await self._find(thread_id)
         try:
             stored = await in_worker(lambda: read_session(path))
+            forked_from = await in_worker(lambda: parent_id(stored.header.parent_session))
         except (SessionFileError, OSError) as error:
             raise ThreadError("internal", f"The session file {path} cannot be read: {error}") from None
-        return SavedThread(saved_info(self.services, stored, self.status_of(stored.header.id)), stored)
+        return SavedThread(
+            saved_info(self.services, stored, self.status_of(stored.header.id), forked_from), stored
+        )
 
     async def list_threads(
         self, *, cwd: str | None, archived: bool, cursor: str | None, limit: int

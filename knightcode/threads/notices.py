@@ -54,6 +54,14 @@ class ThreadWarning:
 
 
 @attrs.frozen
+class Warned:
+    """Something came up in a loaded thread."""
+
+    thread_id: str
+    warning: ThreadWarning
+
+
+@attrs.frozen
 class ThreadInfo:
     """A thread as it stands. Times are ISO strings."""
 
@@ -176,16 +184,6 @@ class OutputDelta:
     replace: bool = False
 
 
-@attrs.frozen
-class Failure:
-    """Something went wrong outside any request."""
-
-    code: str
-    message: str
-    thread_id: str | None = None
-    turn_id: str | None = None
-
-
 Notice = (
     ThreadStarted
     | StatusChanged
@@ -200,7 +198,7 @@ Notice = (
     | ItemRemoved
     | TextDelta
     | OutputDelta
-    | Failure
+    | Warned
 )
 
 

@@ -21,6 +21,7 @@ from knightcode.sessions.entries import (
 )
 from knightcode.sessions.errors import SessionFileError
 from knightcode.sessions.facts import clean_name, title_of
+from knightcode.sessions.listing import parent_id
 from knightcode.sessions.log import SessionLog
 from knightcode.sessions.read import StoredSession
 from knightcode.threads.notices import ApprovalMode, ConnectionId, Status, ThreadInfo, ThreadWarning
@@ -111,6 +112,7 @@ async def open_thread(services: Services, path: Path, lane: Lane, caller: Caller
     """
     try:
         session = await in_worker(lambda: SessionLog.open(path, now_ms=services.now_ms))
+        forked_from = await in_worker(lambda: parent_id(session.header.parent_session))
     except (SessionFileError, OSError) as error:
         raise ThreadError("internal", f"The session file {path} cannot be loaded: {error}") from None
     if not os.path.isdir(session.cwd):
@@ -122,7 +124,11 @@ async def open_thread(services: Services, path: Path, lane: Lane, caller: Caller
         )
     context = build_context(session.branch())
     chosen = saved_model(services.catalogue, context.model)
-    warnings = (*(ThreadWarning(text, "settings") for text in services.warnings), *chosen.warnings)
+    warnings = (
+        *(ThreadWarning(text, "settings") for text in services.warnings),
+        *chosen.warnings,
+        *(ThreadWarning(text, "server", str(path)) for text in session.warnings),
+    )
     level = context.thinking_level if chosen.model is None else chosen.model.clamp(context.thinking_level)
     mode = stored_mode(session.branch(), default_mode(caller.mode, in_process=caller.in_process))
     return Thread(
@@ -134,10 +140,13 @@ async def open_thread(services: Services, path: Path, lane: Lane, caller: Caller
         thinking_level=level,
         approval_mode=mode,
         warnings=warnings,
+        forked_from_id=forked_from,
     )
 
 
-def saved_info(services: Services, stored: StoredSession, status: Status) -> ThreadInfo:
+def saved_info(
+    services: Services, stored: StoredSession, status: Status, forked_from_id: str | None
+) -> ThreadInfo:
     """A thread that is not loaded, as its file tells."""
     branch = stored.branch()
     context = build_context(branch)
@@ -154,6 +163,7 @@ def saved_info(services: Services, stored: StoredSession, status: Status) -> Thr
         if chosen.model is None
         else chosen.model.clamp(context.thinking_level),
         model=chosen.model,
+        forked_from_id=forked_from_id,
     )
 
 

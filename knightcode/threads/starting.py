@@ -37,6 +37,7 @@ from knightcode.sessions.context import SessionContext, build_context
 from knightcode.sessions.entries import CustomMessageEntry, MessageEntry
 from knightcode.threads.images import read_images
 from knightcode.threads.items import EndedStatus, TurnError
+from knightcode.threads.notices import ThreadWarning
 from knightcode.threads.thread import Thread
 from knightcode.threads.turn import Handled, RunningTurn, Start, ThreadError
 
@@ -171,6 +172,8 @@ async def _sections(thread: Thread) -> dict[str, str]:
     services, cwd = thread.services, thread.session.cwd
     prompts = await load_prompt_files(services.agent_dir)
     files = await load_context_files(services.agent_dir, cwd)
+    for text in (*prompts.warnings, *files.warnings):
+        thread.warn(ThreadWarning(text, "server"))
     return build_sections(
         tools=services.tools,
         cwd=cwd,

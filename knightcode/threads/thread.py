@@ -47,6 +47,7 @@ from knightcode.threads.notices import (
     TurnStarted,
     Usage,
     UsageChanged,
+    Warned,
 )
 from knightcode.threads.services import Services
 from knightcode.threads.settings import APPROVAL_MODE
@@ -142,6 +143,12 @@ class Thread:
     def publish(self, notice: Notice) -> None:
         """Tell the subscribers."""
         self.services.publisher.to(self.subscribers.all(), notice)
+
+    def warn(self, warning: ThreadWarning) -> None:
+        """Tell the subscribers, once in a load; who resumes later reads it in the result."""
+        if warning not in self.warnings:
+            self.warnings = (*self.warnings, warning)
+            self.publish(Warned(self.id, warning))
 
     # --- settings --------------------------------------------------------------------------------
 

@@ -45,13 +45,6 @@ class ThreadStatusChanged(Wire, frozen=True, kw_only=True):
     status: Status
 
 
-class ThreadNameUpdated(Wire, frozen=True, kw_only=True):
-    """`thread/name/updated`."""
-
-    thread_id: str
-    name: str
-
-
 class ThreadDeleted(Wire, frozen=True, kw_only=True):
     """`thread/deleted`: nothing of the thread is left."""
 
@@ -204,7 +197,6 @@ class ServerNotification:
 _ROWS = (
     ServerNotification("thread/started", ThreadStarted, "all"),
     ServerNotification("thread/status/changed", ThreadStatusChanged, "all"),
-    ServerNotification("thread/name/updated", ThreadNameUpdated, "all"),
     ServerNotification("thread/deleted", ThreadDeleted, "all"),
     ServerNotification("thread/turn/completed", ThreadTurnCompleted, "all"),
     ServerNotification("thread/settings/updated", ThreadSettingsUpdated, "subs"),

@@ -249,3 +249,47 @@ async def test_who_unsubscribes_hears_no_more_of_a_threads_turns_until_it_starts
         await pipe.run_turn(thread_id, "again")
         methods = {one.get("method") for one in pipe.heard[since:]}
         assert {"turn/started", "item/completed", "turn/completed"} <= methods
+
+
+async def test_a_file_that_was_made_from_another_names_that_ones_header_id(tmp_path: Path) -> None:
+    """App Server: Threads and turns; not an id inferred from the parent's file name."""
+    script = write_script(tmp_path / "script.json", {"when": {}, "steps": [text("hello")]})
+    home = tmp_path / "home"
+    async with open_pipe(home, "--scripted-model", str(script)) as pipe:
+        await pipe.handshake()
+        parent = await pipe.start_thread(tmp_path)
+        await pipe.run_turn(parent)
+        stored = Path((await pipe.call("thread/read", threadId=parent))["thread"]["sessionFile"])
+    renamed = stored.with_name("2020-01-01T00-00-00-000Z_some-other-name.jsonl")
+    stored.rename(renamed)
+    header, _, rest = renamed.read_text().partition("\n")
+    child = json.loads(header) | {"id": "child", "parentSession": str(renamed)}
+    (stored.parent / "child.jsonl").write_text(json.dumps(child) + "\n" + rest + "{torn\n")
+    async with open_pipe(home, "--scripted-model", str(script)) as pipe:
+        await pipe.handshake()
+        rows = {row["id"]: row for row in (await pipe.call("thread/list"))["threads"]}
+        assert rows["child"]["forkedFromId"] == parent
+        assert "forkedFromId" not in rows[parent]
+        read = (await pipe.call("thread/read", threadId="child"))["thread"]
+        resumed = await pipe.call("thread/resume", threadId="child")
+        assert read["forkedFromId"] == resumed["thread"]["forkedFromId"] == parent
+        assert [(one["source"], one["path"]) for one in resumed["warnings"]] == [
+            ("server", str(stored.parent / "child.jsonl"))
+        ]
+        assert "damaged line" in resumed["warnings"][0]["message"]
+
+
+async def test_a_context_file_that_cannot_be_used_is_a_warning_once(tmp_path: Path) -> None:
+    """Agent loop: Context files; App Server: Threads and turns (warnings)."""
+    script = write_script(tmp_path / "script.json", {"when": {}, "steps": [text("hello")]})
+    (tmp_path / "AGENTS.md").write_bytes(b"x" * 1_000_000)
+    async with open_pipe(tmp_path / "home", "--scripted-model", str(script)) as pipe:
+        await pipe.handshake()
+        thread_id = await pipe.start_thread(tmp_path)
+        await pipe.run_turn(thread_id)
+        await pipe.run_turn(thread_id)
+        told = [params for method, params in pipe.notifications() if method == "warning"]
+        assert [(one["threadId"], one["source"]) for one in told] == [(thread_id, "server")]
+        assert str(tmp_path / "AGENTS.md") in told[0]["message"]
+        resumed = await pipe.call("thread/resume", threadId=thread_id)
+        assert [one["message"] for one in resumed["warnings"]] == [told[0]["message"]]

@@ -27,7 +27,6 @@ from knightcode_protocol.notifications import (
     ItemRemoved,
     ItemStarted,
     ReasoningDelta,
-    ThreadNameUpdated,
     TokenUsageUpdated,
     TurnCompleted,
     WarningNotification,
@@ -197,7 +196,6 @@ def test_the_rest_of_a_turn_is_told_in_a_line_each() -> None:
         completed(ExtensionMessage(id="e", extension="ext", text="note")),
         WarningNotification(thread_id="t", message="careful", source="server"),
         ErrorNotification(code="internal", message="broken"),
-        ThreadNameUpdated(thread_id="t", name="not shown"),
         TurnCompleted(thread_id="t", turn=turn),
     )
     assert text == (

@@ -240,7 +240,6 @@ RESULTS: Final[dict[str, tuple[Wire, ...]]] = {
 NOTIFICATIONS: Final[tuple[Wire, ...]] = (
     notifications.ThreadStarted(thread=FULL_THREAD),
     *(notifications.ThreadStatusChanged(thread_id="T", status=status) for status in STATUSES),
-    notifications.ThreadNameUpdated(thread_id="T", name="Limits"),
     notifications.ThreadDeleted(thread_id="T"),
     notifications.ThreadTurnCompleted(turn=TURN_SUMMARY),
     notifications.ThreadSettingsUpdated(

@@ -5,6 +5,9 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -539,13 +542,28 @@ def test_what_is_no_readable_file_is_refused(tmp_path: Path) -> None:
             SessionLog.open(path, now_ms=ticking())
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
-def test_a_file_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "s.jsonl"
-    path.write_bytes(HEADER_LINE)
-    path.chmod(0o400)
-    with pytest.raises(SessionWriteError, match=str(path)):
-        SessionLog.open(path, now_ms=ticking())
+@contextmanager
+def without_privileges() -> Iterator[None]:
+    """Root may write everything, so it is somebody else meanwhile."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_file_that_may_not_be_written_is_refused() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
+        Path(folder).chmod(0o755)
+        path = Path(folder) / "s.jsonl"
+        path.write_bytes(HEADER_LINE)
+        path.chmod(0o444)
+        with without_privileges(), pytest.raises(SessionWriteError, match=str(path)):
+            SessionLog.open(path, now_ms=ticking())
+        assert path.read_bytes() == HEADER_LINE
 
 
 def test_a_last_line_without_its_end_gets_one(tmp_path: Path) -> None:

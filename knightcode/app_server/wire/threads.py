@@ -192,6 +192,17 @@ def _(notice: notices.StatusChanged) -> Wire:
 
 
 @notice_to_wire.register
+def _(notice: notices.Warned) -> Wire:
+    warning = notice.warning
+    return sent.WarningNotification(
+        thread_id=notice.thread_id,
+        message=warning.message,
+        source=warning.source,
+        path=present(warning.path),
+    )
+
+
+@notice_to_wire.register
 def _(notice: notices.ThreadDeleted) -> Wire:
     return sent.ThreadDeleted(thread_id=notice.thread_id)
 
