@@ -64,7 +64,7 @@ def types(session: nox.Session) -> None:
 @nox.session
 def schema(session: nox.Session) -> None:
     """Generate the protocol's schema anew; fails when the stored one was not up to date."""
-    before = SCHEMA.read_bytes()
+    before = SCHEMA.read_bytes() if SCHEMA.exists() else b""
     session.run(python_of(session), "-m", "knightcode_protocol.schema")
     if SCHEMA.read_bytes() != before:
         session.error(f"{SCHEMA.relative_to(ROOT)} was out of date; it is new now, look at what changed")
@@ -97,8 +97,8 @@ def torture(session: nox.Session) -> None:
 
 @nox.session
 def demo(session: nox.Session) -> None:
-    """One turn on a real project, without a key and without a network."""
-    session.run(python_of(session), "-m", "knightcode", "demo", *session.posargs)
+    """One turn on a sample project, without a key and without a network; arguments are the demo's instead."""
+    session.run(python_of(session), "-m", "knightcode", "demo", *(session.posargs or ["--scripted"]))
 
 
 @nox.session

@@ -1,5 +1,7 @@
 """Text that comes from outside: what no JSON line may carry is replaced here, on entry."""
 
+import json
+import math
 import re
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -27,3 +29,30 @@ def clean_json(value: object) -> object:
     if isinstance(value, dict):
         return {clean_json(key): clean_json(item) for key, item in value.items()}
     return value
+
+
+def loads_clean(text: str) -> object:
+    """The value of a JSON text that a stricter decoder refused, with `clean_json` applied to it.
+
+    Lenient about characters only: NaN and the infinities are refused, written as such or as a number
+    too large to be held, because no JSON text can carry them on.
+
+    Raises:
+        json.JSONDecodeError: not JSON; it knows the line and the column.
+        ValueError: a number as above, or nested too deeply.
+    """
+    try:
+        return clean_json(json.loads(text, parse_constant=_refuse, parse_float=_finite))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _refuse(word: str) -> object:
+    raise ValueError(f"{word} is not a JSON value")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {digits:.40} is out of range")
+    return number

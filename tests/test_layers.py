@@ -24,6 +24,7 @@ VOCABULARY: Final = (
     "knightcode.events",
     "knightcode.failures",
     "knightcode.messages",
+    "knightcode.regular_file",
     "knightcode.text",
 )
 """Words that every layer speaks: values and pure functions."""
@@ -51,15 +52,21 @@ TABLE: Final[Mapping[str, Row]] = {
     "knightcode.clock": Row(),
     "knightcode.failures": Row(),
     "knightcode.text": Row(),
+    "knightcode.regular_file": Row(),
     "knightcode.messages": Row(always=("msgspec",)),
     "knightcode.events": Row(always=("msgspec", "knightcode.messages")),
-    # the bottom: files, settings, providers
+    # the bottom: processes, files, settings, providers
+    "knightcode.processes": Row(always=("attrs", "trio")),
     "knightcode.config": Row(always=("attrs", "msgspec", *VOCABULARY)),
     "knightcode.sessions": Row(always=("attrs", "msgspec", "knightcode.config.paths", *VOCABULARY)),
-    "knightcode.models": Row(always=("msgspec", *_DOMAIN)),
-    "knightcode.models.http": Row(always=("httpcore2", "knightcode.models", *_DOMAIN)),
+    "knightcode.models": Row(always=("msgspec", "knightcode.processes", *_DOMAIN)),
+    "knightcode.models.http": Row(
+        always=("httpcore2", "knightcode.models", "knightcode.processes", *_DOMAIN)
+    ),
     # the run of one turn, and who may say no to a call
-    "knightcode.agent": Row(always=("msgspec", "knightcode.models", "knightcode.sessions", *_DOMAIN)),
+    "knightcode.agent": Row(
+        always=("msgspec", "knightcode.models", "knightcode.processes", "knightcode.sessions", *_DOMAIN)
+    ),
     "knightcode.gates": Row(always=("attrs", "knightcode.agent.tools.base", *VOCABULARY)),
     # conversations
     "knightcode.threads": Row(
@@ -69,6 +76,7 @@ TABLE: Final[Mapping[str, Row]] = {
             "knightcode.config",
             "knightcode.gates",
             "knightcode.models",
+            "knightcode.processes",
             "knightcode.sessions",
             *_DOMAIN,
         )
@@ -108,7 +116,7 @@ TABLE: Final[Mapping[str, Row]] = {
         )
     ),
     "knightcode.app_server.serve": Row(
-        always=("knightcode.agent.processes", "knightcode.app_server", *_DOMAIN)
+        always=("knightcode.processes.children", "knightcode.app_server", *_DOMAIN)
     ),
     "knightcode.app_server.main": Row(
         always=("knightcode.app_server.core", "knightcode.app_server.transport.descriptors"),
@@ -139,8 +147,8 @@ LAYERS: Final = (
     {"gates"},
     {"agent"},
     {"models", "sessions"},
-    {"config"},
-    {"events", "failures", "clock", "text"},
+    {"config", "processes"},
+    {"events", "failures", "clock", "text", "regular_file"},
     {"messages"},
 )
 """The packages from top to bottom; those that share a place do not know each other."""

@@ -38,7 +38,6 @@ from knightcode.messages import (
     SystemMessage,
     ThinkingLevel,
     ToolCallBlock,
-    ToolResultMessage,
 )
 from knightcode.models.model import Model
 from knightcode.models.reply import ReplyBuilder
@@ -82,7 +81,6 @@ class AgentRun:
     Attributes:
         setup: called before each request.
         emit: receives every event, at once and in order.
-        on_result: see `ToolBatch`.
         calls: the nursery of tool calls, see `ToolBatch`.
     """
 
@@ -94,13 +92,12 @@ class AgentRun:
     calls: trio.Nursery
     tool_context: Callable[[], ToolContext]
     emit: Callable[[SessionEvent], None]
-    on_result: Callable[[ToolResultMessage], None]
     now_ms: Callable[[], int]
     session_id: str
 
     _added: list[Message] = attrs.field(factory=list, init=False)
     _call_ids: set[str] = attrs.field(factory=set, init=False)
-    abandoned: list[str] = attrs.field(factory=list, init=False)
+    _broken_calls: set[str] = attrs.field(factory=set, init=False)
 
     async def run(self, prompt: Sequence[StoredMessage | CustomMessage]) -> AssistantMessage:
         """Run until the model has nothing left to do; returns the last reply, which may have failed.
@@ -122,9 +119,8 @@ class AgentRun:
                 break
             batch = self._batch(reply)
             results = await batch.run() if batch.calls else []
-            self.abandoned += batch.abandoned
             for result in results:
-                await self._deliver(result)
+                self._announce(result)  # each was stored when its call ended
             finished = FinishedTurn(reply, tuple(results))
             if self.hooks.turn_end:
                 finished = await self.hooks.turn_end.run(finished)
@@ -144,14 +140,16 @@ class AgentRun:
         return bool(messages) and not isinstance(messages[-1], AssistantMessage)
 
     async def _deliver(self, message: StoredMessage | CustomMessage) -> None:
-        """Announce and store a message that is complete: a user's, an extension's, a tool's result."""
+        """Announce and store a message that is complete: a user's, or an extension's."""
         self._store(await self.hooks.finish_message(message), started=False)
 
     def _store(self, message: StoredMessage | CustomMessage, *, started: bool) -> None:
         """Store and announce in one step; what cannot be stored is never announced."""
         self.conversation.append(message)
-        if isinstance(message, SystemMessage):
-            return  # prompts and tool declarations are not part of what a client is shown
+        if not isinstance(message, SystemMessage):  # prompts and declarations are not shown to clients
+            self._announce(message, started=started)
+
+    def _announce(self, message: StoredMessage | CustomMessage, *, started: bool = False) -> None:
         self._added.append(message)
         if not started:
             self._emit(MessageStart(message=message))
@@ -170,22 +168,22 @@ class AgentRun:
             thinking_level=setup.thinking_level,
         )
         kept = False
+        message: AssistantMessage | None = None
         try:
             if not self.interrupt.thrown:
                 request = await self._request(setup, context)
                 with self.interrupt.stops():
                     await self.models.stream(request, reply)
-            if not reply.finished:
-                reply.abort()
-            message = await self.hooks.finish_message(self._unique_calls(reply.message()))
-            assert isinstance(message, AssistantMessage)
+            reply.abort()  # changes nothing in one that is finished
+            message = self._unique_calls(reply)
+            message = await self.hooks.finish_message(message)
             kept = True
             self._store(message, started=reply.started)
         finally:
             # When the thread itself is being cancelled, what has arrived is kept all the same.
             if not kept:
                 reply.abort()
-                self._store(self._unique_calls(reply.message()), started=reply.started)
+                self._store(message or self._unique_calls(reply), started=reply.started)
         return message
 
     def _grow(self, reply: ReplyBuilder, event: ReplyEvent) -> None:
@@ -215,8 +213,9 @@ class AgentRun:
             inspector=inspector if inspector.wanted else None,
         )
 
-    def _unique_calls(self, message: AssistantMessage) -> AssistantMessage:
+    def _unique_calls(self, reply: ReplyBuilder) -> AssistantMessage:
         """Some servers count their call ids from one in every reply; within a turn an id names one item."""
+        message = reply.message()
         content = list(message.content)
         for place, block in enumerate(content):
             if not isinstance(block, ToolCallBlock):
@@ -227,6 +226,8 @@ class AgentRun:
                 copy += 1
                 unique = f"{call_id}-{copy}"
             self._call_ids.add(unique)
+            if reply.is_broken(place):
+                self._broken_calls.add(unique)
             if unique != block.id:
                 content[place] = ToolCallBlock(
                     id=unique,
@@ -246,7 +247,8 @@ class AgentRun:
             nursery=self.calls,
             context=self.tool_context,
             emit=self._emit,
-            on_result=self.on_result,
+            store=self.conversation.append,
+            broken=self._broken_calls,
             now_ms=self.now_ms,
             cut_off=reply.stop_reason == "length",
         )

@@ -89,20 +89,6 @@ def build_sections(
     }
 
 
-def section_changes(declared: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str | None]:
-    """What turns the declared sections into the wanted ones: new texts by name, None for a removed one."""
-    changes: dict[str, str | None] = {
-        name: text for name, text in wanted.items() if declared.get(name) != text
-    }
-    changes.update((name, None) for name in declared if name not in wanted)
-    return changes
-
-
-def render(content: str, sections: Mapping[str, str]) -> str:
-    """The prompt as a model gets it: `content`, then the sections in order, between blank lines."""
-    return "\n\n".join(text for text in (content, *sections.values()) if text)
-
-
 def _tools(tools: Sequence[Tool]) -> str:
     lines = [f"- {tool.name}: {tool.snippet}" for tool in tools if tool.snippet]
     return "\n".join(("Your tools:", *(lines or ["(none)"]), "", _MORE_TOOLS))

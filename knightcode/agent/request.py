@@ -3,10 +3,20 @@
 Source: agent loop, "System prompt", "Building the provider request"; Session files, "system".
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from knightcode.agent.tools.base import Tool
-from knightcode.messages import Message, SystemMessage, ThinkingLevel, ToolDeclaration, ToolName
+from knightcode.messages import (
+    AssistantMessage,
+    Message,
+    ModelMessage,
+    SystemMessage,
+    ThinkingLevel,
+    ToolCallBlock,
+    ToolDeclaration,
+    ToolName,
+    ToolResultMessage,
+)
 from knightcode.models.model import Model
 from knightcode.models.request import ModelRequest, RequestInspector, ToolSpec
 from knightcode.sessions.context import SessionContext, to_model_messages
@@ -46,9 +56,30 @@ def build_request(
     return ModelRequest(
         model=model,
         system_prompt=system.prompt if exact_prompt is None else exact_prompt,
-        messages=to_model_messages(messages),
+        messages=tuple(in_call_order(to_model_messages(messages))),
         tools=tuple(ToolSpec(tool.name, tool.description, tool.parameters) for tool in system.tools),
         thinking_level=thinking_level,
         session_id=session_id,
         inspector=inspector,
     )
+
+
+def in_call_order(messages: Iterable[ModelMessage]) -> Iterator[ModelMessage]:
+    """The messages, with the results of one reply in the order of its calls.
+
+    They are stored in the order in which they came; the model reads them as it asked for them, so
+    that the same conversation makes the same request.
+    """
+    order: dict[str, int] = {}
+    results: list[ToolResultMessage] = []
+    for message in messages:
+        if isinstance(message, ToolResultMessage):
+            results.append(message)
+            continue
+        yield from sorted(results, key=lambda one: order.get(one.tool_call_id, len(order)))
+        results = []
+        yield message
+        if isinstance(message, AssistantMessage):
+            calls = (block.id for block in message.content if isinstance(block, ToolCallBlock))
+            order = {call_id: place for place, call_id in enumerate(calls)}
+    yield from sorted(results, key=lambda one: order.get(one.tool_call_id, len(order)))

@@ -13,8 +13,6 @@ import attrs
 
 MAX_LINES = 2000
 MAX_BYTES = 50 * 1024
-MAX_LINE_CHARS = 500
-LINE_CUT_MARK = "... [truncated]"
 
 
 @attrs.frozen
@@ -71,32 +69,17 @@ def truncate_head(
         total_lines, total_bytes: of the whole text, where `text` is only its beginning.
     """
     lines = text.split("\n")
-    total_lines = len(lines) if total_lines is None else total_lines
-    total_bytes = utf8_size(text) if total_bytes is None else total_bytes
-    if total_lines <= max_lines and total_bytes <= max_bytes:
-        return Truncation(
-            content=text,
-            truncated=False,
-            truncated_by=None,
-            total_lines=total_lines,
-            total_bytes=total_bytes,
-            output_lines=total_lines,
-            output_bytes=total_bytes,
-            max_lines=max_lines,
-            max_bytes=max_bytes,
-        )
+    whole = _measured(text, lines, max_lines, max_bytes, total_lines, total_bytes)
+    if not whole.truncated:
+        return whole
     kept, size, by_bytes = _fill(lines, max_lines, max_bytes)
-    return Truncation(
+    return attrs.evolve(
+        whole,
         content="\n".join(lines[:kept]),
-        truncated=True,
         truncated_by="bytes" if by_bytes else "lines",
-        total_lines=total_lines,
-        total_bytes=total_bytes,
         output_lines=kept,
         output_bytes=size,
         first_line_exceeds_limit=kept == 0 and by_bytes,
-        max_lines=max_lines,
-        max_bytes=max_bytes,
     )
 
 
@@ -116,42 +99,22 @@ def truncate_tail(
     """
     end = "\n" if text.endswith("\n") else ""
     lines = text.removesuffix("\n").split("\n") if text else []
-    total_lines = len(lines) if total_lines is None else total_lines
-    total_bytes = utf8_size(text) if total_bytes is None else total_bytes
-    if total_lines <= max_lines and total_bytes <= max_bytes:
-        return Truncation(
-            content=text,
-            truncated=False,
-            truncated_by=None,
-            total_lines=total_lines,
-            total_bytes=total_bytes,
-            output_lines=total_lines,
-            output_bytes=total_bytes,
-            max_lines=max_lines,
-            max_bytes=max_bytes,
-        )
+    whole = _measured(text, lines, max_lines, max_bytes, total_lines, total_bytes)
+    if not whole.truncated:
+        return whole
     kept, size, by_bytes = _fill(lines[::-1], max_lines, max_bytes - len(end))
     content = "\n".join(lines[len(lines) - kept :]) + end if kept else ""
     partial = kept == 0 and by_bytes
     if partial:
         content = cut_to_end(lines[-1] + end, max_bytes)
-    return Truncation(
+    return attrs.evolve(
+        whole,
         content=content,
-        truncated=True,
         truncated_by="bytes" if by_bytes else "lines",
-        total_lines=total_lines,
-        total_bytes=total_bytes,
         output_lines=1 if partial else kept,
         output_bytes=utf8_size(content) if partial else (size + len(end) if kept else 0),
         last_line_partial=partial,
-        max_lines=max_lines,
-        max_bytes=max_bytes,
     )
-
-
-def truncate_line(text: str, max_chars: int = MAX_LINE_CHARS) -> str:
-    """One line, cut to `max_chars` characters with a mark behind it."""
-    return text if len(text) <= max_chars else text[:max_chars] + LINE_CUT_MARK
 
 
 def cut_to_end(text: str, max_bytes: int) -> str:
@@ -172,6 +135,30 @@ def format_size(size: int) -> str:
 def utf8_size(text: str) -> int:
     """Bytes of `text` as UTF-8."""
     return len(text) if text.isascii() else len(text.encode(errors="replace"))
+
+
+def _measured(
+    text: str,
+    lines: list[str],
+    max_lines: int,
+    max_bytes: int,
+    total_lines: int | None,
+    total_bytes: int | None,
+) -> Truncation:
+    """`text` before any cut, and whether it needs one."""
+    total_lines = len(lines) if total_lines is None else total_lines
+    total_bytes = utf8_size(text) if total_bytes is None else total_bytes
+    return Truncation(
+        content=text,
+        truncated=total_lines > max_lines or total_bytes > max_bytes,
+        truncated_by=None,
+        total_lines=total_lines,
+        total_bytes=total_bytes,
+        output_lines=total_lines,
+        output_bytes=total_bytes,
+        max_lines=max_lines,
+        max_bytes=max_bytes,
+    )
 
 
 def _fill(lines: list[str], max_lines: int, max_bytes: int) -> tuple[int, int, bool]:

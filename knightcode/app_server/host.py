@@ -3,6 +3,7 @@
 Source: App Server, "Limits and client reference" (a host owns the shared context and the threads).
 """
 
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,13 +17,15 @@ from knightcode.app_server.core.connection import ConnectionCore
 from knightcode.app_server.handlers.table import HANDLERS
 from knightcode.clock import now_ms
 from knightcode.config.paths import agent_dir, session_dir_override
-from knightcode.config.settings import Settings, load_settings
+from knightcode.config.settings import Settings, load_settings, select_tools
 from knightcode.models.client import open_model_client
 from knightcode.models.model import Model
 from knightcode.models.registry import ModelRegistry
 from knightcode.models.settings import ModelSettings
 from knightcode.threads.manager import ThreadManager, open_thread_manager
 from knightcode.threads.services import Services, SessionPlaces
+
+log = logging.getLogger(__name__)
 
 
 @attrs.frozen
@@ -76,6 +79,9 @@ async def open_host(config: HostConfig) -> AsyncIterator[Host]:
     agent = agent_dir(config.environ)
     settings = load_settings(agent / "settings.json")
     registry = ModelRegistry.load(agent, config.environ, config.scripted)
+    warnings = (*settings.warnings, *registry.warnings)
+    for text in warnings:
+        log.warning("configuration problem", extra={"reason": text})
     connections = Connections()
     places = SessionPlaces(
         agent,
@@ -83,6 +89,8 @@ async def open_host(config: HostConfig) -> AsyncIterator[Host]:
             config.environ, cwd=config.cwd, flag=config.session_dir, setting=settings.session_dir
         ),
     )
+    built_in = builtin_tools()
+    names = select_tools(settings.default_tools, tuple(tool.name for tool in built_in))
     model_settings = ModelSettings(idle_timeout_ms=settings.http_idle_timeout_ms)
     async with open_model_client(registry, model_settings) as models:
 
@@ -93,7 +101,7 @@ async def open_host(config: HostConfig) -> AsyncIterator[Host]:
                 publisher=connections,
                 asker=connections,
                 calls=calls,
-                tools=builtin_tools(),
+                tools=tuple(tool for name in names for tool in built_in if tool.name == name),
                 places=places,
                 agent_dir=agent,
                 environ=config.environ,
@@ -101,7 +109,7 @@ async def open_host(config: HostConfig) -> AsyncIterator[Host]:
                 default_thinking_level=settings.default_thinking_level,
                 shell_path=settings.shell_path,
                 shell_command_prefix=settings.shell_command_prefix,
-                warnings=(*settings.warnings, *registry.warnings),
+                warnings=warnings,
             )
 
         async with open_thread_manager(services) as manager, trio.open_nursery() as requests:

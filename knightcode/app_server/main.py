@@ -8,16 +8,17 @@ Source: App Server, "Starting", "Handshake".
 """
 
 import os
-import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from knightcode import __version__
 from knightcode.app_server.core.connection import ConnectionCore
 from knightcode.app_server.core.handshake import ServerInfo, arch_of
 from knightcode.app_server.transport.descriptors import Pipes
+
+if TYPE_CHECKING:
+    from knightcode.app_server.signals import StopSignals
 
 USAGE = """\
 usage: knightcode app-server [--session-dir DIR] [--scripted-model FILE]
@@ -94,11 +95,10 @@ def main(arguments: Sequence[str]) -> int:
     if options.help:
         sys.stderr.write(USAGE)
         return 0
-    noted: list[int] = []
-    # Until trio listens, a signal is only noted: the stop is a sequence, also when it comes this early.
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), lambda number, _frame: _note(noted, number, _frame))
+    from knightcode.app_server.signals import StopSignals
+
+    signals = StopSignals()
+    signals.install()  # the stop is a sequence, also for a signal that comes this early
     pipes = Pipes.claim()
     core = ConnectionCore(server_info())
     early = pipes.first_line()
@@ -107,16 +107,10 @@ def main(arguments: Sequence[str]) -> int:
         rest = pipes.write_early(core.outbox.take(1))
         if rest:
             core.outbox.post(rest)
-    return _serve(core, pipes, options, noted)
+    return _serve(core, pipes, options, signals)
 
 
-def _note(noted: list[int], number: int, _frame: FrameType | None) -> None:
-    if noted:
-        os._exit(128 + number)
-    noted.append(number)
-
-
-def _serve(core: ConnectionCore, pipes: Pipes, options: Options, noted: list[int]) -> int:
+def _serve(core: ConnectionCore, pipes: Pipes, options: Options, signals: "StopSignals") -> int:
     from pathlib import Path
 
     import trio
@@ -135,6 +129,6 @@ def _serve(core: ConnectionCore, pipes: Pipes, options: Options, noted: list[int
     )
     handler = log_to_stderr()
     try:
-        return trio.run(serve_stdio, core, pipes, config, noted)
+        return trio.run(serve_stdio, core, pipes, config, signals)
     finally:
         handler.close()

@@ -6,16 +6,21 @@ threads unload side by side, accepted requests are answered, output drains.
 Source: App Server, "Ownership, unloading, and shutdown"; App Server notes, "Shutdown".
 """
 
+import logging
+
 import attrs
 import trio
 
-from knightcode.agent.processes import kill_all_now
 from knightcode.app_server.connection import Connection
 from knightcode.app_server.core.connection import ConnectionCore
 from knightcode.app_server.host import Host, HostConfig, open_host
-from knightcode.app_server.shutdown import ANSWER_BY, EXIT_BY, Stop, Watchdog, watch_signals
+from knightcode.app_server.shutdown import ANSWER_BY, EXIT_BY, Stop, Watchdog, Why, exit_now
+from knightcode.app_server.signals import StopSignals
 from knightcode.app_server.transport.descriptors import Pipes, kept_blocking_mode
 from knightcode.app_server.transport.stdio import open_streams, read_chunks, write_lines
+from knightcode.processes.children import kill_all_now
+
+log = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)
@@ -33,9 +38,7 @@ class _Output:
         self.core.outbox.wake()
 
 
-async def serve_stdio(
-    core: ConnectionCore, pipes: Pipes, config: HostConfig, noted_signals: list[int]
-) -> int:
+async def serve_stdio(core: ConnectionCore, pipes: Pipes, config: HostConfig, signals: StopSignals) -> int:
     """Serve one client until its end of input or a signal; returns the exit code.
 
     0 after a clean stop; 1 when the client stopped reading or answers could not be delivered.
@@ -48,17 +51,25 @@ async def serve_stdio(
             kill_all_now()
 
         watchdog = Watchdog(last_act)
+        watchdog.start()
+        loop = trio.lowlevel.current_trio_token()
+
+        def signalled() -> None:
+            # In a signal handler, and perhaps in a loop that hangs: the watchdog first.
+            watchdog.arm()
+            loop.run_sync_soon(lambda: stop.ask("signal", signals.seconds_ago()))
+
         stdin, stdout = open_streams(pipes)
-        async with stdin, stdout, trio.open_nursery() as process:
-            await process.start(watch_signals, stop, last_act, lambda: bool(noted_signals))
-            process.start_soon(_write, output, stdout, stop)
-            async with open_host(config) as host:
-                await _serve_connection(host, core, pipes, stdin, stop, watchdog)
-            output.finish()
-            with trio.move_on_at(stop.deadline(EXIT_BY)):
-                await output.ended.wait()
-            watchdog.disarm()
-            process.cancel_scope.cancel(reason="shutdown")
+        with signals.listening(signalled, lambda code: exit_now(code, last_act)):
+            async with stdin, stdout, trio.open_nursery() as process:
+                process.start_soon(_write, output, stdout, stop)
+                async with open_host(config) as host:
+                    await _serve_connection(host, core, pipes, stdin, stop, watchdog)
+                output.finish()
+                with trio.move_on_at(stop.deadline(EXIT_BY)):
+                    await output.ended.wait()
+                watchdog.disarm()
+                process.cancel_scope.cancel(reason="shutdown")
     clean = output.drained or stop.why == "reader gone"
     return 0 if clean else 1
 
@@ -77,8 +88,9 @@ async def _serve_connection(
         requests.start_soon(_read, reading, connection, pipes, stdin, stop)
         await stop.asked.wait()
         # Time 0. From here on nothing is read, nothing new starts, and the clock runs.
-        watchdog.start()
+        watchdog.arm()
         reading.cancel(reason="shutdown")
+        connection.start_all()
         core.begin_shutdown()
         if core.outbox.closed:
             host.disconnect(connection)
@@ -93,17 +105,21 @@ async def _read(
 ) -> None:
     with scope:
         if pipes.ahead:
-            connection.receive(pipes.ahead)
-        await read_chunks(stdin, connection.receive)
+            await connection.receive_at_pace(pipes.ahead)
+        await read_chunks(stdin, connection.receive_at_pace)
         connection.finish()
         stop.ask("eof")
 
 
 async def _write(output: _Output, stdout: trio.abc.SendStream, stop: Stop) -> None:
     try:
-        output.drained = await write_lines(output.core.outbox, stdout, lambda: output.finishing)
-        if not output.drained:
-            stop.ask("overflow" if output.core.outbox.overflowed else "reader gone")
-            output.core.outbox.close()
+        outbox = output.core.outbox
+        ended = await write_lines(outbox, stdout, lambda: output.finishing)
+        output.drained = ended == "drained"
+        if ended != "drained":
+            why: Why = "overflow" if outbox.overflowed else "reader gone" if ended == "gone" else "lost"
+            log.error("output ended", extra={"reason": why, "pending_bytes": outbox.pending_bytes})
+            stop.ask(why)
+            outbox.close()
     finally:
         output.ended.set()

@@ -4,10 +4,11 @@ Source: App Server, "Ownership, unloading, and shutdown"; App Server notes, "Shu
 """
 
 import os
-import signal
+import queue
 import threading
+import time
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NoReturn
 
 import attrs
 import trio
@@ -18,7 +19,7 @@ ANSWER_BY = 9.0
 EXIT_BY = 10.0
 """Seconds after which the process is gone, whatever runs."""
 
-Why = Literal["eof", "signal", "reader gone", "overflow"]
+Why = Literal["eof", "signal", "reader gone", "overflow", "lost"]
 
 
 @attrs.define(eq=False)
@@ -29,11 +30,15 @@ class Stop:
     why: Why | None = attrs.field(default=None, init=False)
     _at: float = attrs.field(default=0.0, init=False)
 
-    def ask(self, why: Why) -> None:
-        """Begin the stop. Returns at once."""
+    def ask(self, why: Why, seconds_ago: float = 0.0) -> None:
+        """Begin the stop. Returns at once.
+
+        Args:
+            seconds_ago: when the reason was there, if the event loop hears of it late.
+        """
         if self.why is None:
             self.why = why
-            self._at = trio.current_time()
+            self._at = trio.current_time() - seconds_ago
             self.asked.set()
 
     def deadline(self, mark: float) -> float:
@@ -45,56 +50,43 @@ class Watchdog:
     """Ends the process when it does not end by itself.
 
     It is an OS thread because it must work when the event loop does not: blocked by an extension, or
-    by a write that nobody reads.
+    by a write that nobody reads. It waits from the server's start on, since whoever arms it may be a
+    signal handler, which can neither start a thread nor take a lock.
     """
 
     def __init__(self, last_act: Callable[[], None], limit: float = EXIT_BY) -> None:
         self._last_act = last_act
         self._limit = limit
-        self._over = threading.Event()
+        self._told: queue.SimpleQueue[Literal["armed", "over"]] = queue.SimpleQueue()
 
     def start(self) -> None:
-        """Count from now."""
+        """Stand by."""
         threading.Thread(target=self._run, name="exit watchdog", daemon=True).start()
+
+    def arm(self) -> None:
+        """Count from now; arming twice is once. May be called from anywhere, a signal handler included."""
+        self._told.put("armed")  # of all queues and locks the one that may interrupt itself
 
     def disarm(self) -> None:
         """The process has ended what it had to; it may exit by itself."""
-        self._over.set()
+        self._told.put("over")
 
     def _run(self) -> None:
-        if not self._over.wait(self._limit):
-            exit_now(1, self._last_act)
+        if self._told.get() == "over":
+            return
+        end = time.monotonic() + self._limit
+        while (left := end - time.monotonic()) > 0:
+            try:
+                if self._told.get(timeout=left) == "over":
+                    return
+            except queue.Empty:
+                break
+        exit_now(1, self._last_act)
 
 
-def exit_now(code: int, last_act: Callable[[], None]) -> None:
+def exit_now(code: int, last_act: Callable[[], None]) -> NoReturn:
     """Leave without any clean-up but `last_act`: above all, the children's end."""
     try:
         last_act()
     finally:
         os._exit(code)
-
-
-async def watch_signals(
-    stop: Stop,
-    last_act: Callable[[], None],
-    noted: Callable[[], bool],
-    *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """The first signal asks for the stop, the second one exits at once with 128 + its number.
-
-    `noted` tells whether one came before this began to listen.
-    """
-    signals = [signal.SIGINT, signal.SIGTERM]
-    if hasattr(signal, "SIGHUP"):
-        signals.append(signal.SIGHUP)
-    with trio.open_signal_receiver(*signals) as received:
-        task_status.started()
-        seen = noted()
-        if seen:
-            stop.ask("signal")
-        async for number in received:
-            if seen:
-                exit_now(128 + number, last_act)
-            seen = True
-            stop.ask("signal")

@@ -13,7 +13,11 @@ usage: knightcode app-server [options]    serve conversation threads over stdin 
 
 def main() -> None:
     """Entry point of the `knightcode` command; exits with the command's code."""
-    sys.exit(run(sys.argv[1:]))
+    try:
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # before the command listens for it
+        code = 130
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:

@@ -55,6 +55,9 @@ class ConnectionLost(Exception):  # noqa: N818 -- it says what happened, and it 
 
 _NULL = msgspec.Raw(b"null")
 
+UNREADABLE = (ValueError, RecursionError)
+"""What decoding the server's bytes can raise; msgspec's DecodeError is a ValueError."""
+
 
 class _Error(msgspec.Struct):
     code: str
@@ -197,7 +200,7 @@ class AppServerClient:
     def on_request(self, kind: type[P], handler: Callable[[P], Awaitable[Wire]]) -> None:
         """Answer server requests with params of this type. Those without a handler are refused.
 
-        A handler whose request the server takes back is cancelled.
+        A handler whose request the server takes back is cancelled, and so is each when the server is gone.
         """
         name = next(row.name for row in SERVER_REQUESTS.values() if row.params is kind)
         self._asked[name] = handler
@@ -210,7 +213,7 @@ class AppServerClient:
         """Handle one line from the server. For transports."""
         try:
             message = _LINE.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             log.error("unreadable line from the server", extra={"bytes": len(line), "reason": str(error)})
             return
         if message.method is None:
@@ -229,6 +232,8 @@ class AppServerClient:
             if not waiting.ended.is_set():  # an answer may be there whose request has not seen it yet
                 waiting.error = ConnectionLost("The server ended before it answered")
                 waiting.ended.set()
+        for answering in self._answering.values():
+            answering.cancel(reason="the server is gone")
 
     def _answered(self, message: _Line) -> None:
         waiting = self._waiting.get(message.id)
@@ -248,7 +253,7 @@ class AppServerClient:
             return
         try:
             decoded = _decoder(row.params).decode(raw)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             log.error("unreadable notification", extra={"method": method, "reason": str(error)})
             return
         if isinstance(decoded, ServerRequestCancelled) and decoded.request_id in self._answering:

@@ -38,7 +38,7 @@ async def create_in_process_client(
         await trio.lowlevel.checkpoint()
         if core.outbox.closed:
             raise ConnectionLost("The server has ended this connection")
-        connection.receive(line)
+        await connection.receive_at_pace(line)
 
     async with trio.open_nursery() as nursery:
         client = AppServerClient(send=send, nursery=nursery)

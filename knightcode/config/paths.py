@@ -11,8 +11,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import attrs
-
 AGENT_DIR_VARIABLE = "KNIGHTCODE_CODING_AGENT_DIR"
 SESSION_DIR_VARIABLE = "KNIGHTCODE_CODING_AGENT_SESSION_DIR"
 SESSION_SUFFIX = ".jsonl"
@@ -22,19 +20,6 @@ FILE_MODE = 0o600
 
 _NAME_LIMIT_BYTES = 255  # of one path component, on every file system in use
 _SESSION_ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-
-
-@attrs.frozen
-class SessionFolder:
-    """A folder of session files.
-
-    Attributes:
-        path: absolute; it need not exist.
-        shared: sessions of other projects may lie here too, so look-ups compare the header's cwd.
-    """
-
-    path: Path
-    shared: bool
 
 
 def agent_dir(environ: Mapping[str, str]) -> Path:
@@ -85,21 +70,6 @@ def session_dir_override(
     """
     chosen = flag or environ.get(SESSION_DIR_VARIABLE) or setting
     return _absolute(chosen, environ, Path(cwd)) if chosen else None
-
-
-def session_folder(
-    environ: Mapping[str, str], *, cwd: str | Path, flag: str | None = None, setting: str | None = None
-) -> SessionFolder:
-    """Where the sessions of `cwd` are; the arguments are those of `session_dir_override`.
-
-    An override is used as it is, without a level per project, and is therefore shared, unless it
-    happens to be the default folder of `cwd`.
-    """
-    default = project_folder(agent_dir(environ), cwd)
-    override = session_dir_override(environ, cwd=cwd, flag=flag, setting=setting)
-    if override is None or override == default:
-        return SessionFolder(default, shared=False)
-    return SessionFolder(override, shared=True)
 
 
 def session_file_name(timestamp: str, session_id: str) -> str:

@@ -33,6 +33,8 @@ class Settings:
     shell_command_prefix: str | None = None
     http_idle_timeout_ms: int = DEFAULT_HTTP_IDLE_MS
     """0 for no limit."""
+    default_tools: tuple[str, ...] | None = None
+    """Names, or `+name` and `-name`; see `select_tools`."""
     warnings: tuple[str, ...] = ()
 
 
@@ -50,6 +52,7 @@ def load_settings(path: Path) -> Settings:
         return Settings(warnings=(f"{path} is not valid JSON ({error}); its settings are not used",))
     if not isinstance(found, dict):
         return Settings(warnings=(f"{path} does not hold a JSON object; its settings are not used",))
+    idle_ms, warnings = _milliseconds(found.get("httpIdleTimeoutMs"), path)
     return Settings(
         session_dir=_value(found, "sessionDir", _text),
         default_provider=_value(found, "defaultProvider", _text),
@@ -57,8 +60,30 @@ def load_settings(path: Path) -> Settings:
         default_thinking_level=_value(found, "defaultThinkingLevel", _level),
         shell_path=_value(found, "shellPath", _text),
         shell_command_prefix=_value(found, "shellCommandPrefix", _text),
-        http_idle_timeout_ms=_milliseconds(found.get("httpIdleTimeoutMs")),
+        http_idle_timeout_ms=idle_ms,
+        default_tools=_names(found["defaultTools"]) if found.get("defaultTools") is not None else None,
+        warnings=warnings,
     )
+
+
+def select_tools(listed: tuple[str, ...] | None, built_in: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of the tools that a thread has.
+
+    Args:
+        listed: the setting `defaultTools`: plain names replace the built-in choice, and so does an
+            empty list; `+name` and `-name` add to it and take from it, in order.
+    Source: settings, "Merge and resolution".
+    """
+    if listed is None:
+        return built_in
+    plain = [name for name in listed if name[:1] not in ("+", "-")]
+    chosen = dict.fromkeys(plain if plain or not listed else built_in)
+    for name in listed:
+        if name.startswith("+"):
+            chosen.setdefault(name[1:])
+        elif name.startswith("-"):
+            chosen.pop(name[1:], None)
+    return tuple(chosen)
 
 
 def _value(found: dict[str, Any], key: str, check: Callable[[object], T | None]) -> T | None:
@@ -73,9 +98,18 @@ def _level(value: object) -> ThinkingLevel | None:
     return value if value in _LEVELS else None  # type: ignore[return-value]
 
 
-def _milliseconds(value: object) -> int:
+def _names(value: object) -> tuple[str, ...]:
+    return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list) else ()
+
+
+def _milliseconds(value: object, path: Path) -> tuple[int, tuple[str, ...]]:
     if value == "disabled":
-        return 0
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 2**53:
-        return int(value)
-    return DEFAULT_HTTP_IDLE_MS
+        return 0, ()
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**53:
+        return int(value), ()
+    if value is None:
+        return DEFAULT_HTTP_IDLE_MS, ()
+    return DEFAULT_HTTP_IDLE_MS, (
+        f'{path}: httpIdleTimeoutMs is {value!r}, neither a number of milliseconds nor "disabled"; '
+        f"{DEFAULT_HTTP_IDLE_MS} is used",
+    )

@@ -26,6 +26,7 @@ from knightcode_protocol.params import (
     TurnInterruptParams,
     TurnStartParams,
 )
+from knightcode_protocol.results import ThreadStartResult
 from knightcode_protocol.server_requests import ToolCallRequestApprovalParams
 from knightcode_protocol.wire import Wire
 
@@ -83,12 +84,14 @@ class Conversation:
     """Shows one turn while it runs. Used once.
 
     Attributes:
+        known_warnings: what the user has been told already.
         begun: the turn was accepted, so there is something to look at afterwards.
     """
 
     screen: Screen
     interrupt: Interrupt
     terminal: int | None = None
+    known_warnings: tuple[str, ...] = ()
     transcript: Transcript = attrs.field(init=False)
     approver: Approver = attrs.field(init=False)
     begun: bool = attrs.field(default=False, init=False)
@@ -113,7 +116,11 @@ class Conversation:
         client.on_request(ToolCallRequestApprovalParams, self.approver.answer)
         wanted = ThreadStartParams(cwd=str(cwd), approval_mode="ask", model=model, name="KnightCode demo")
         with _answered_in_time("thread/start"):
-            thread = (await client.thread_start(wanted)).thread
+            begun = await client.thread_start(wanted)
+        thread = begun.thread
+        for text in _warnings_of(begun):
+            if text not in self.known_warnings:
+                self.screen.write(self.transcript.warn(text))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch_server, server)
             nursery.start_soon(self._watch_interrupt, client, thread.id)
@@ -170,14 +177,34 @@ def server_command() -> tuple[str, ...]:
     return (sys.executable, "-m", "knightcode")
 
 
-async def listed_models(server: Server) -> tuple[Model, ...]:
-    """Every model that a server of its own lists.
+@attrs.frozen
+class Offer:
+    """The models that there are.
+
+    Attributes:
+        warnings: what of the user's configuration does not count, and why.
+    """
+
+    models: tuple[Model, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+async def what_is_offered(server: Server, cwd: Path) -> Offer:
+    """Every model that a server of its own lists, and its warnings.
 
     Raises:
         AppServerError, ConnectionLost, DemoError: it cannot be asked; inside a group.
     """
     models: tuple[Model, ...] = ()
+    warnings: tuple[str, ...] = ()
     async with server.open() as process:
         with _answered_in_time("model/list"):
             models = (await process.client.model_list()).models
-    return models
+        # A server warns whoever starts a thread. This one is never used, so it leaves no file.
+        with _answered_in_time("thread/start"):
+            warnings = _warnings_of(await process.client.thread_start(ThreadStartParams(cwd=str(cwd))))
+    return Offer(models, warnings)
+
+
+def _warnings_of(started: ThreadStartResult) -> tuple[str, ...]:
+    return tuple(warning.message for warning in started.warnings)

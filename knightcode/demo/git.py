@@ -15,6 +15,9 @@ import trio
 
 from knightcode.demo.failures import DemoError
 
+BEFORE = "refs/knightcode/before"
+"""The commit that `Git.begin` makes. HEAD need not stay there: a turn may commit."""
+
 GIT_SECONDS = 30.0
 """For one command; all of them take milliseconds unless the disk hangs."""
 
@@ -85,11 +88,12 @@ class Git:
         (info / "exclude").write_text("__pycache__/\n", encoding="utf-8")
         await self.run(folder, "add", "--all", "--force")
         await self.run(folder, "commit", "--quiet", "--allow-empty", "--message", "As it was before the turn")
+        await self.run(folder, "update-ref", BEFORE, "HEAD")
 
     async def diff(self, folder: Path) -> str:
         """Everything that changed since `begin`, new files included; the index is as before afterwards."""
         await self.run(folder, "add", "--all", "--intent-to-add")
-        text = await self.run(folder, "diff", "--no-color", "--no-ext-diff", "--no-textconv", "HEAD")
+        text = await self.run(folder, "diff", "--no-color", "--no-ext-diff", "--no-textconv", BEFORE)
         await self.run(folder, "reset", "--quiet")
         return text
 

@@ -6,6 +6,7 @@ Source: app server, "Handshake", "Approvals"; app server notes, "Shutdown" (the 
 import shlex
 from collections.abc import Sequence
 
+from knightcode.demo.git import BEFORE
 from knightcode_protocol.envelope import encode_notification, encode_request
 from knightcode_protocol.handshake import ClientInfo, InitializedParams, InitializeParams
 from knightcode_protocol.params import ThreadSettingsUpdateParams, TurnStartParams
@@ -33,7 +34,8 @@ def protocol_lines(thread_id: str, ask: str) -> str:
 def shell_commands(folder: str, lines: str, server: Sequence[str], environ: Sequence[str]) -> str:
     """Commands for a POSIX shell; the files stand in `folder`, and so do the answers afterwards.
 
-    The server stops at the end of its input, so the input stays open until the turn is over.
+    First the copy becomes what it was before the turn, files that are new or ignored included. The
+    server stops at the end of its input, so the input stays open until the turn is over.
 
     Args:
         lines: name of the file that holds the protocol lines.
@@ -41,11 +43,14 @@ def shell_commands(folder: str, lines: str, server: Sequence[str], environ: Sequ
         environ: assignments to put before it, `NAME=value`.
     """
     command = " ".join([*(shlex.quote(part) for part in environ), shlex.join(server)])
+    # Named, not looked for: without the copy's own repository git would find one further up and clean that.
+    git = "git -C project --git-dir=.git --work-tree=."
     over = f"grep -qs -e turn/completed -e '\"error\":' {ANSWERS}"
     return "\n".join(
         (
-            f"cd {shlex.quote(folder)}",
-            f"git -C project checkout --quiet . && rm -f {ANSWERS}",
+            f"cd {shlex.quote(folder)} &&",
+            f"{git} reset --quiet --hard {BEFORE} &&",
+            f"{git} clean -ffdxq && rm -f {ANSWERS} &&",
             f"(cat {lines}; until {over}; do sleep 0.1; done) |",
             f"  {command} | tee {ANSWERS}",
         )

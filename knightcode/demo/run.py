@@ -1,6 +1,7 @@
 """The demo from its first line to its exit code: prepare, have the turn, show what came of it."""
 
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -12,7 +13,14 @@ import attrs
 import trio
 
 from knightcode.client import AppServerError, ConnectionLost
-from knightcode.demo.conversation import Conversation, Ended, Interrupt, Server, listed_models, server_command
+from knightcode.demo.conversation import (
+    Conversation,
+    Ended,
+    Interrupt,
+    Server,
+    server_command,
+    what_is_offered,
+)
 from knightcode.demo.failures import DemoError
 from knightcode.demo.git import Git, without_git
 from knightcode.demo.models import choose_model
@@ -57,7 +65,11 @@ async def run_demo(
         if scope.cancelled_caught:
             errors.line("\nknightcode demo: stopped; the server has ended")
         if place.kept:
-            screen.line(f"\nCopy, session file and log stay in {place.folder}; remove it when you are done.")
+            screen.line("\nCopy, session file and log stay until you remove them:")
+            screen.line(f"  rm -rf {shlex.quote(str(place.folder))}")
+    if screen.failure is not None:
+        errors.line(f"knightcode demo: what it had to say could not be written: {screen.failure}")
+        code = 1
     return code
 
 
@@ -106,6 +118,7 @@ class Demo:
     terminal: int | None
     _project: Project | None = attrs.field(default=None, init=False)
     _model: ModelRef | None = attrs.field(default=None, init=False)
+    _warnings: tuple[str, ...] = attrs.field(default=(), init=False)
 
     async def run(self) -> int:
         """The exit code: 0 when the turn completed, and with it the sample's tests.
@@ -147,7 +160,15 @@ class Demo:
         if self.options.scripted:
             return
         server = self._server(("--session-dir", str(self.place.sessions)), self.environ)
-        self._model = choose_model(self.options.model, await listed_models(server))
+        offer = await what_is_offered(server, self.place.folder)
+        self._warnings = offer.warnings
+        try:
+            self._model = choose_model(self.options.model, offer.models)
+        except DemoError as error:
+            # Mostly the same mistake: a models.json that does not count has no models.
+            raise DemoError(
+                "\n".join((str(error), *(f"warning: {text}" for text in offer.warnings)))
+            ) from None
 
     def _introduce(self, project: Project, model: ModelRef | None) -> None:
         style, line = self.screen.style, self.screen.line
@@ -164,6 +185,8 @@ class Demo:
             line(style.dim(indented("\n".join(map(printable, shown)), "    ")))
             if more:
                 line(style.dim(f"    and {more} more"))
+        for warning in self._warnings:
+            line(style.asks(f"  warning  {printable(warning)}"))
 
     async def _have_turn(self, project: Project, model: ModelRef | None) -> Ended:
         arguments, environ = ["--session-dir", str(self.place.sessions)], dict(self.environ)
@@ -171,7 +194,7 @@ class Demo:
             self.place.script.write_text(project.script, encoding="utf-8")
             arguments += ["--scripted-model", str(self.place.script)]
             environ[AGENT_DIR_VARIABLE] = str(self.place.agent)
-        conversation = Conversation(self.screen, self.interrupt, self.terminal)
+        conversation = Conversation(self.screen, self.interrupt, self.terminal, self._warnings)
         bounded = model is None and self.terminal is None
         try:
             async with self._server(tuple(arguments), environ).open() as server:
@@ -192,7 +215,7 @@ class Demo:
         line("\n" + style.bold("What it took"))
         line(f"  usage    {usage_text(ended.usage)}")
         line(f"  session  {_session_text(ended)}")
-        if ended.turn is not None:
+        if ended.turn is not None and ended.turn.status == "completed":
             line("\n" + style.bold("The same over the protocol"))
             line(self._recipe(project, model, ended))
         line("\n" + (style.good("The demo did what it should.") if failure is None else style.bad(failure)))

@@ -54,15 +54,17 @@ def wants_colours(stream: TextIO, environ: Mapping[str, str]) -> bool:
 
 @attrs.define(eq=False)
 class Screen:
-    """Writes to a stream. A reader that goes away does not stop the demo, which has a server to end.
+    """Writes to a stream. Output that cannot be written does not stop the demo, which has a server to end.
 
     Attributes:
-        lost: nobody reads any more; everything written since is dropped.
+        lost: the output leads nowhere any more; everything written since is dropped.
+        failure: why, where that is not the reader's wish: a full disk, a closed descriptor.
     """
 
     _stream: TextIO = attrs.field(alias="stream")
     style: Style = Style()
     lost: bool = attrs.field(default=False, init=False)
+    failure: str | None = attrs.field(default=None, init=False)
 
     def write(self, text: str) -> None:
         """Show `text` as it is, at once. Characters that the stream's encoding lacks become `?`."""
@@ -72,8 +74,10 @@ class Screen:
         try:
             self._stream.write(text.encode(encoding, "replace").decode(encoding))
             self._stream.flush()
-        except OSError:
+        except OSError as error:
             self.lost = True
+            if not isinstance(error, BrokenPipeError):  # `demo | head` has read all it wants
+                self.failure = error.strerror or str(error)
             self._let_go()
 
     def line(self, text: str = "") -> None:

@@ -151,6 +151,7 @@ class Transcript:
     _streaming: str | None = attrs.field(default=None, init=False)  # whose text the last line is
     _streamed: dict[str, str] = attrs.field(factory=dict, init=False)
     _heading: str | None = attrs.field(default=None, init=False)  # the call that was named last
+    _running: set[str] = attrs.field(factory=set, init=False)  # calls that were named and have not ended
 
     def tell(self, notification: Wire) -> str:
         """The text to show for the params of a notification; empty for what is not shown."""
@@ -161,12 +162,17 @@ class Transcript:
         """Other text between the turn's: it begins and ends on a line of its own."""
         return f"{self._end_line()}{text}\n"
 
+    def warn(self, message: str) -> str:
+        """A warning of the server's."""
+        return self.interject(self.style.asks(f"warning: {printable(message)}"))
+
     def _started(self, news: ItemStarted) -> str:
         item = news.item
         if isinstance(item, (AgentMessage, Reasoning)):
             return self._grew(item.id, item.text, isinstance(item, Reasoning))
         if isinstance(item, ToolCall):
             self._heading = item.id
+            self._running.add(item.id)
             return self.interject("\n" + self.style.bold(f"> {call_text(item.tool, item.input)}"))
         return ""
 
@@ -214,7 +220,8 @@ class Transcript:
     def _call_completed(self, call: ToolCall) -> str:
         look = self.style.good if call.status == "completed" else self.style.bad
         mark = look(_MARKS[call.status])
-        if self._heading != call.id:  # calls that run side by side: say whose end this is
+        self._running.discard(call.id)
+        if self._heading != call.id or self._running:  # calls that run side by side: say whose end this is
             mark = f"{self.style.bold(call_text(call.tool, call.input))}: {mark}"
         self._heading = None
         parts = [indented(mark)]
@@ -231,6 +238,7 @@ class Transcript:
         return self.interject("\n".join(parts))
 
     def _removed(self, news: ItemRemoved) -> str:
+        self._running.discard(news.item_id)
         if self._streamed.pop(news.item_id, None) is None:
             return ""
         return self.interject(self.style.dim("(taken back)"))
@@ -240,7 +248,7 @@ class Transcript:
         return ""
 
     def _warned(self, news: WarningNotification) -> str:
-        return self.interject(self.style.asks(f"warning: {printable(news.message)}"))
+        return self.warn(news.message)
 
     def _failed(self, news: ErrorNotification) -> str:
         return self.interject(self.style.bad(f"error: {printable(news.message)}"))

@@ -10,10 +10,10 @@ import attrs
 
 from knightcode.agent.tools.base import Tool
 
-Mode = Literal["ask", "autoEdit", "fullAccess"]
+ApprovalMode = Literal["ask", "autoEdit", "fullAccess"]
 Decision = Literal["accept", "acceptForSession", "acceptPrefixForSession", "decline", "cancel"]
 
-MODES: tuple[Mode, ...] = ("ask", "autoEdit", "fullAccess")
+MODES: tuple[ApprovalMode, ...] = ("ask", "autoEdit", "fullAccess")
 READ_ONLY = frozenset({"read", "grep", "find", "ls", "ask_user", "submit_plan"})
 MESSAGE_LIMIT = 4_000
 """Characters of a decline's message that reach the agent."""
@@ -50,7 +50,7 @@ class Verdict:
         return self.message or "The user declined this call."
 
 
-def question_for(mode: Mode, tool: Tool, arguments: Mapping[str, Any]) -> Question | None:
+def question_for(mode: ApprovalMode, tool: Tool, arguments: Mapping[str, Any]) -> Question | None:
     """The question to ask before `tool` runs; None when it runs unasked.
 
     The read-only set holds the built-in implementations alone: a tool of an extension that takes

@@ -43,6 +43,18 @@ def parse_arguments(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def arguments_are_whole(text: str) -> bool:
+    """Whether `text` is a whole object, so that nothing in it was guessed, cut or left out.
+
+    Raw control characters in strings, and a backslash that begins no escape, do no harm: what they
+    stand for is plain. A call with anything else must not be run.
+    """
+    if not text.strip():
+        return True
+    reader = _Reader(text)
+    return isinstance(reader.read(), dict) and reader.whole
+
+
 class _StopError(Exception):
     """No further value can be made out; containers that are open keep what they have."""
 
@@ -54,12 +66,18 @@ class _Reader:
         self._text = text
         self._at = 0
         self._stopped = False
+        self._lossy = False
 
     def read(self) -> object:
         try:
             return self._value(0)
         except _StopError:
             return None
+
+    @property
+    def whole(self) -> bool:
+        """After reading: every character was understood, and none was missing."""
+        return not self._stopped and not self._lossy and not self._peek()
 
     def _peek(self) -> str:
         """The next character that is not white space; empty at the end."""
@@ -168,7 +186,9 @@ class _Reader:
         if number is None:
             raise _StopError
         self._at = number.end()
-        return _number(number.group())
+        read = _number(number.group())
+        self._lossy = self._lossy or read is None
+        return read
 
 
 def _number(text: str) -> int | float | None:

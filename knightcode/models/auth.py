@@ -1,8 +1,7 @@
 """Credentials of providers: what counts as configured, and what a request is sent with.
 
-Keys come, in this order, from the command line, from models.json, from the environment. (Stored
-credentials will stand between the first two.) Nothing here logs or returns a key other than inside
-`Credentials`, whose text form leaves it out.
+Keys come from models.json, else from the environment. Nothing here logs or returns a key other than
+inside `Credentials`, whose text form leaves it out.
 
 Source: models and providers, "Resolution for a request", "Value syntax".
 """
@@ -62,11 +61,10 @@ class ProviderKeys:
 
 @attrs.define(eq=False)
 class Auth:
-    """Answers for all providers of a registry. `runtime_keys` are plain keys from the command line."""
+    """Answers for all providers of a registry."""
 
     environ: Mapping[str, str] = attrs.field(repr=False)
     providers: Mapping[str, ProviderKeys]
-    runtime_keys: dict[str, str] = attrs.field(factory=dict, repr=False)
 
     def available(self, model: Model) -> bool:
         """Whether a request could be authenticated, as far as can be told without running a command."""
@@ -75,8 +73,6 @@ class Auth:
         if any(not self.environ.get(name) for name in _IN_BASE_URL.findall(model.base_url)):
             return False
         keys = self._keys(model)
-        if model.provider in self.runtime_keys:
-            return True
         if keys.configured is not None:
             return is_configured(keys.configured, self.environ)
         return (
@@ -117,8 +113,6 @@ class Auth:
         return _IN_BASE_URL.sub(lambda part: self.environ[part[1]], model.base_url).rstrip("/")
 
     async def _key(self, model: Model, keys: ProviderKeys) -> tuple[str | None, bool]:
-        if runtime := self.runtime_keys.get(model.provider):
-            return runtime, False
         if keys.configured is not None:
             try:
                 return await resolve_value(keys.configured, self.environ), False

@@ -13,8 +13,7 @@ Source: models and providers, "Errors"; settings, "Network and retry".
 
 import re
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -26,8 +25,10 @@ from knightcode.models.chunks import ChunkJoiner
 from knightcode.models.errors import RequestFailedError
 from knightcode.models.proxies import proxy_for
 from knightcode.models.settings import CLOSE_SECONDS
+from knightcode.processes.worker_threads import WorkerThreads
 
 ERROR_BODY_LIMIT_BYTES: Final = 64 * 1024
+_TLS_THREADS: Final = WorkerThreads("TLS threads", 1)
 _KEPT_CONNECTIONS: Final = 20
 _KEPT_SECONDS: Final = 60.0  # a turn's tools may run this long between two requests
 
@@ -37,28 +38,17 @@ _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?")
 
 
-@asynccontextmanager
-async def open_http(environ: Mapping[str, str], http_proxy: str | None = None) -> AsyncIterator["Http"]:
-    """The process's HTTP client; on exit every connection is closed.
+@attrs.define(eq=False)
+class Http:
+    """Sends requests over pooled connections. Whoever made it closes it.
 
     Args:
         environ: where proxy variables are looked up.
         http_proxy: the setting `httpProxy`.
     """
-    http = Http(environ, http_proxy)
-    try:
-        yield http
-    finally:
-        with trio.move_on_after(CLOSE_SECONDS, shield=True):
-            await http.aclose()
-
-
-@attrs.define(eq=False)
-class Http:
-    """Sends requests over pooled connections. Made by `open_http`."""
 
     _environ: Mapping[str, str]
-    _http_proxy: str | None
+    _http_proxy: str | None = None
     _pools: dict[tuple[bool, str | None], httpcore2.AsyncConnectionPool] = attrs.field(
         factory=dict, init=False
     )
@@ -104,10 +94,12 @@ class Http:
         return HttpResponse(response, idle_seconds)
 
     async def aclose(self) -> None:
-        """Close every connection."""
-        for pool in self._pools.values():
-            await pool.aclose()
+        """Close every connection, within `CLOSE_SECONDS`, also when cancelled."""
+        pools = list(self._pools.values())
         self._pools.clear()
+        with trio.move_on_after(CLOSE_SECONDS, shield=True):
+            for pool in pools:
+                await pool.aclose()
 
     async def _pool(self, url: str) -> httpcore2.AsyncConnectionPool:
         proxy = proxy_for(url, self._environ, self._http_proxy)
@@ -121,7 +113,7 @@ class Http:
     async def _tls_context(self) -> ssl.SSLContext:
         async with self._tls_lock:
             if self._tls is None:
-                self._tls = await trio.to_thread.run_sync(httpcore2.default_ssl_context)
+                self._tls = await _TLS_THREADS.run(httpcore2.default_ssl_context)
             return self._tls
 
 
@@ -176,7 +168,10 @@ class HttpResponse:
             pass  # what was wanted of the body has been read
 
     async def aclose(self) -> None:
-        """Give the connection back if the body has ended; close it otherwise, at once."""
+        """Give the connection back if the body has ended; close it otherwise, at once.
+
+        Takes `CLOSE_SECONDS` at most, also when cancelled.
+        """
         with trio.move_on_after(CLOSE_SECONDS, shield=True):
             await self._body.aclose()
             await self._response.aclose()

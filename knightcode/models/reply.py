@@ -33,7 +33,7 @@ from knightcode.messages import (
     ToolCallBlock,
     Usage,
 )
-from knightcode.models.arguments import parse_arguments
+from knightcode.models.arguments import arguments_are_whole, parse_arguments
 from knightcode.models.model import Model
 
 ABORTED = "Request aborted"
@@ -119,10 +119,6 @@ class ReplyBuilder:
         else:
             self.emit(ToolCallDelta(content_index=index, delta=delta))
 
-    def text_so_far(self, index: int) -> str:
-        """What a block holds."""
-        return self._blocks[index].text()
-
     def sign(self, index: int, signature: str, *, append: bool = False) -> None:
         """Set or extend a block's opaque signature."""
         block = self._blocks[index]
@@ -199,6 +195,11 @@ class ReplyBuilder:
             thinking_level=self.thinking_level if self.model.reasoning else None,
             duration_ms=None if self._ended_at_ms is None else max(0, self._ended_at_ms - self.started_at_ms),
         )
+
+    def is_broken(self, index: int) -> bool:
+        """Whether the block is a call whose arguments are no whole JSON object: it must not be run."""
+        block = self._blocks[index]
+        return block.kind == "toolCall" and not arguments_are_whole(block.text())
 
     def _open(self, block: _Block) -> int:
         index = len(self._blocks)

@@ -18,7 +18,7 @@ import trio
 
 from knightcode.models.errors import RequestFailedError
 from knightcode.models.request import RequestInspector
-from knightcode.models.settings import CLOSE_SECONDS, ModelSettings
+from knightcode.models.settings import ModelSettings
 from knightcode.models.sse import EventTooLargeError, SseEvent, SseSplitter
 from knightcode.text import clean_json
 
@@ -80,8 +80,7 @@ class HttpWire:
             yield _Batches(response)
             await response.drain()
         finally:
-            with trio.move_on_after(CLOSE_SECONDS, shield=True):
-                await response.aclose()
+            await response.aclose()
 
     async def _accepted(
         self, url: str, headers: Mapping[str, str], body: bytes, inspector: RequestInspector | None
@@ -186,8 +185,7 @@ async def _refusal(response: "HttpResponse", inspector: RequestInspector | None)
         text = "" if accepted else await response.read_text()
     finally:
         if not accepted:
-            with trio.move_on_after(CLOSE_SECONDS, shield=True):
-                await response.aclose()
+            await response.aclose()
     if accepted:
         return None
     if response.status != 200:

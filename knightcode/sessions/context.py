@@ -3,11 +3,10 @@
 Source: Session files, "Rebuilding context", "Messages", "Conversion for the model".
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
 
 import attrs
-from msgspec.structs import replace
 
 from knightcode.messages import (
     AssistantMessage,
@@ -15,34 +14,30 @@ from knightcode.messages import (
     BranchSummaryMessage,
     CompactionSummaryMessage,
     CustomMessage,
-    ImageBlock,
     InputBlock,
     Message,
     ModelMessage,
     SystemMessage,
     TextBlock,
-    ThinkingBlock,
     ThinkingLevel,
-    ToolCallBlock,
     ToolDeclaration,
     ToolResultMessage,
     UserMessage,
     text_of,
 )
-from knightcode.sessions.clock import parse_iso
 from knightcode.sessions.entries import (
-    BranchSummaryEntry,
     CompactionEntry,
     ContextEditEntry,
-    CustomMessageEntry,
     Entry,
     MessageEntry,
     ModelChangeEntry,
     ThinkingLevelChangeEntry,
 )
+from knightcode.sessions.projection import message_of, milliseconds, project
 
 _COMPACTED = "The earlier part of this conversation was compacted. This is a summary of it:"
 _BRANCH_LEFT = "The conversation came back from another branch. This is a summary of what happened there:"
+_MODEL_ROLES = (UserMessage, AssistantMessage, ToolResultMessage)
 
 
 @attrs.frozen
@@ -96,74 +91,131 @@ def build_context(path: Sequence[Entry]) -> SessionContext:
     Args:
         path: the branch, root first.
     """
-    model: tuple[str, str] | None = None
-    level: ThinkingLevel = "off"
-    edits: dict[str, ContextEditEntry] = {}
-    compacted_at: int | None = None
-    for index, entry in enumerate(path):
-        if isinstance(entry, MessageEntry):
-            message = entry.message
-            if isinstance(message, AssistantMessage) and message.provider and message.model:
-                model = (message.provider, message.model)
-        elif isinstance(entry, ModelChangeEntry):
-            model = (entry.provider, entry.model_id)
-        elif isinstance(entry, ThinkingLevelChangeEntry):
-            level = entry.thinking_level
-        elif isinstance(entry, CompactionEntry):
-            compacted_at = index
-        elif isinstance(entry, ContextEditEntry):
-            edits[entry.target_id] = entry
-
-    messages: list[Message] = []
-    rest = path
-    if compacted_at is not None:
-        messages += _compacted(path, compacted_at, edits)
-        rest = path[compacted_at + 1 :]
-    messages += _projected(rest, edits)
-    return SessionContext(
-        messages=tuple(messages),
-        system=replay_system(message for message in messages if isinstance(message, SystemMessage)),
-        model=model,
-        thinking_level=level,
-    )
+    return GrowingContext.of(path).context()
 
 
 def replay_system(messages: Iterable[SystemMessage]) -> SystemState:
     """Prompt and tools after the given system messages, oldest first."""
-    contents: list[str] = []
-    sections: dict[str, str] = {}
-    tools: dict[str, ToolDeclaration] = {}
+    replay = _SystemReplay()
     for message in messages:
+        replay.add(message)
+    return replay.state()
+
+
+@attrs.define(eq=False)
+class _SystemReplay:
+    """Prompt and tools while system messages come in."""
+
+    _contents: list[str] = attrs.field(factory=list, init=False)
+    _sections: dict[str, str] = attrs.field(factory=dict, init=False)
+    _tools: dict[str, ToolDeclaration] = attrs.field(factory=dict, init=False)
+    _state: SystemState | None = attrs.field(default=None, init=False)
+
+    def add(self, message: SystemMessage) -> None:
         if message.replace:
-            contents, sections, tools = [], {}, {}
+            self._contents, self._sections, self._tools = [], {}, {}
         if content := text_of(message.content):
-            contents.append(content)
+            self._contents.append(content)
         for name, text in message.sections.items():
             if text is None:
-                sections.pop(name, None)
+                self._sections.pop(name, None)
             else:
-                sections[name] = text
+                self._sections[name] = text
         for removed in message.tools_removed:
-            tools.pop(removed.name, None)
+            self._tools.pop(removed.name, None)
         for added in message.tools_added:
-            tools[added.name] = added
-    return SystemState("\n\n".join(contents), sections, tuple(tools.values()))
+            self._tools[added.name] = added
+        self._state = None
+
+    def state(self) -> SystemState:
+        if self._state is None:
+            self._state = SystemState(
+                "\n\n".join(self._contents), dict(self._sections), tuple(self._tools.values())
+            )
+        return self._state
+
+
+@attrs.define(eq=False)
+class GrowingContext:
+    """The context at the end of a branch that grows. Made by `of`.
+
+    A further entry costs the same on a long branch as on a short one, but for the two kinds that
+    change what came before them: see `add`.
+    """
+
+    _edits: dict[str, ContextEditEntry]
+    _messages: list[Message]
+    _system: _SystemReplay = attrs.field(factory=_SystemReplay, init=False)
+    _model: tuple[str, str] | None = attrs.field(default=None, init=False)
+    _level: ThinkingLevel = attrs.field(default="off", init=False)
+    _context: SessionContext | None = attrs.field(default=None, init=False)  # good until the next entry
+
+    @classmethod
+    def of(cls, path: Sequence[Entry]) -> Self:
+        """The context at the end of a branch, root first."""
+        # Here and in `project` types are compared: `isinstance` asks the structs' metaclass and takes
+        # five times as long, which counts when a long branch is gone through.
+        edits = {entry.target_id: entry for entry in path if type(entry) is ContextEditEntry}
+        compacted_at = next(
+            (at for at in range(len(path) - 1, -1, -1) if type(path[at]) is CompactionEntry), None
+        )
+        if compacted_at is None:
+            messages = project(path, edits)
+        else:
+            messages = _compacted(path, compacted_at, edits) + project(path[compacted_at + 1 :], edits)
+        growing = cls(edits, messages)
+        for message in messages:
+            if type(message) is SystemMessage:
+                growing._system.add(message)
+        growing._model = next((model for entry in reversed(path) if (model := _model_of(entry))), None)
+        growing._level = next(
+            (entry.thinking_level for entry in reversed(path) if type(entry) is ThinkingLevelChangeEntry),
+            "off",
+        )
+        return growing
+
+    def add(self, entry: Entry) -> bool:
+        """Take in the entry that continues the branch.
+
+        Returns:
+            Whether that was possible. A compaction or an edit changes what earlier entries mean: then
+            nothing has changed here, and the context has to be made anew.
+        """
+        if isinstance(entry, CompactionEntry | ContextEditEntry):
+            return False
+        message = message_of(entry, self._edits)
+        if message is not None:
+            self._messages.append(message)
+        if isinstance(message, SystemMessage):
+            self._system.add(message)
+        self._model = _model_of(entry) or self._model
+        if isinstance(entry, ThinkingLevelChangeEntry):
+            self._level = entry.thinking_level
+        self._context = None
+        return True
+
+    def context(self) -> SessionContext:
+        """The context as it stands; what was handed out does not change later."""
+        if self._context is None:
+            self._context = SessionContext(
+                messages=tuple(self._messages),
+                system=self._system.state(),
+                model=self._model,
+                thinking_level=self._level,
+            )
+        return self._context
 
 
 def to_model_messages(messages: Iterable[Message]) -> tuple[ModelMessage, ...]:
     """The messages in the three roles that an adapter knows; system messages are left to the replay."""
-    converted = (_to_model_message(message) for message in messages)
-    return tuple(message for message in converted if message is not None)
+    return tuple(message for one in messages if (message := _to_model_message(one)) is not None)
 
 
-# --- from entries to messages ---------------------------------------------------------------------
-
-
-def _compacted(path: Sequence[Entry], at: int, edits: dict[str, ContextEditEntry]) -> list[Message]:
+def _compacted(path: Sequence[Entry], at: int, edits: Mapping[str, ContextEditEntry]) -> list[Message]:
     """What the last compaction leaves of the branch up to and with itself."""
     compaction = path[at]
     assert isinstance(compaction, CompactionEntry)
-    time = _milliseconds(compaction)
+    time = milliseconds(compaction)
     system = compaction.system_message
     if system is None:
         earlier = [
@@ -180,66 +232,26 @@ def _compacted(path: Sequence[Entry], at: int, edits: dict[str, ContextEditEntry
     if first is None:
         return messages + (compaction.retained_tail or [])
     kept_from = next((index for index in range(at) if path[index].id == first), at)
-    kept = _projected(path[kept_from:at], edits)
+    kept = project(path[kept_from:at], edits)
     return messages + [message for message in kept if not isinstance(message, SystemMessage)]
 
 
-def _projected(path: Iterable[Entry], edits: dict[str, ContextEditEntry]) -> list[Message]:
-    messages = []
-    for entry in path:
-        message = _message_of(entry)
-        if message is not None and (edit := edits.get(entry.id)) is not None:
-            message = _edited(message, edit.replacement)
-        if message is not None:
-            messages.append(message)
-    return messages
-
-
-def _message_of(entry: Entry) -> Message | None:
+def _model_of(entry: Entry) -> tuple[str, str] | None:
+    """The model that is the branch's own after an entry which says so: a choice, or a reply."""
     if isinstance(entry, MessageEntry):
-        return entry.message
-    if isinstance(entry, CustomMessageEntry):
-        return CustomMessage(
-            timestamp=_milliseconds(entry),
-            custom_type=entry.custom_type,
-            content=entry.content,
-            display=entry.display,
-            details=entry.details,
-        )
-    if isinstance(entry, BranchSummaryEntry) and entry.summary:
-        return BranchSummaryMessage(
-            timestamp=_milliseconds(entry), summary=entry.summary, from_id=entry.from_id
-        )
+        message = entry.message
+        if isinstance(message, AssistantMessage) and message.provider and message.model:
+            return message.provider, message.model
+    elif isinstance(entry, ModelChangeEntry):
+        return entry.provider, entry.model_id
     return None
-
-
-def _edited(message: Message, replacement: str | list[Any] | None) -> Message | None:
-    """A message with other content; None when it is hidden. Only what an edit may target changes."""
-    if not isinstance(message, UserMessage | AssistantMessage | ToolResultMessage | CustomMessage):
-        return message
-    if replacement is None:
-        return None
-    if isinstance(replacement, str):
-        if isinstance(message, AssistantMessage | ToolResultMessage):
-            return replace(message, content=[TextBlock(text=replacement)])
-        return replace(message, content=replacement)
-    fitting = (
-        TextBlock | ThinkingBlock | ToolCallBlock
-        if isinstance(message, AssistantMessage)
-        else TextBlock | ImageBlock
-    )
-    return replace(message, content=[block for block in replacement if isinstance(block, fitting)])
-
-
-def _milliseconds(entry: Entry) -> int:
-    return parse_iso(entry.timestamp) or 0
 
 
 # --- from messages to the model's roles -------------------------------------------------------------
 
 
 def _to_model_message(message: Message) -> ModelMessage | None:
-    if isinstance(message, UserMessage | AssistantMessage | ToolResultMessage):
+    if isinstance(message, _MODEL_ROLES):
         return message
     if isinstance(message, BashExecutionMessage):
         return None if message.exclude_from_context else _user(message.timestamp, _bash_text(message))

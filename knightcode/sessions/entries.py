@@ -212,11 +212,6 @@ _ENCODER = msgspec.json.Encoder()
 _KNOWN_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in get_args(KnownEntry))
 
 
-def entry_type(entry: Entry) -> str:
-    """The `type` member of an entry."""
-    return entry.type if isinstance(entry, UnknownEntry) else str(entry.__struct_config__.tag)
-
-
 def decode_entry(line: bytes) -> Entry | None:
     """The entry on a line; None when there is none: blank, cut off, not an object, without an id.
 
@@ -231,12 +226,6 @@ def decode_entry(line: bytes) -> Entry | None:
     if not entry.id or not entry.timestamp:
         return _decode_leniently(line)
     return _count_tokens(entry)
-
-
-def decode_header(line: bytes) -> SessionHeader | None:
-    """The header on a line; None when the line holds anything else."""
-    record = parse_line(line)
-    return None if record is None else header_of(record)
 
 
 def header_of(record: dict[str, Any]) -> SessionHeader | None:

@@ -28,7 +28,10 @@ class SessionExistsError(SessionFileError):
 
 
 class SessionWriteError(SessionFileError):
-    """The system refuses to write. The entry stays in memory and goes with the next write."""
+    """The system refuses to write. The entry stays in memory and goes with the next write.
+
+    Only the start of a turn is dropped.
+    """
 
 
 class SessionClosedError(SessionFileError):

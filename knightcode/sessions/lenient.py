@@ -6,13 +6,12 @@ entry structs.
 Source: Session files, "Loading and damaged files", "Messages".
 """
 
-import json
 from typing import Any
 
 import msgspec
 
 from knightcode.sessions.clock import iso, parse_iso
-from knightcode.text import clean_json
+from knightcode.text import loads_clean
 
 _BLANK = b" \t\r\n\0"  # a file system that lost power leaves runs of NULs
 _BOM = b"\xef\xbb\xbf"
@@ -44,7 +43,10 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
     except RecursionError:
         return None
     except msgspec.DecodeError:
-        value = _parse_text(data.decode("utf-8", "replace"))
+        try:
+            value = loads_clean(data.decode("utf-8", "replace"))
+        except ValueError:
+            return None
     return value if isinstance(value, dict) else None
 
 
@@ -132,14 +134,3 @@ def _milliseconds(value: object) -> int | None:
             return None
         return int(value)
     return None
-
-
-def _parse_text(text: str) -> object:
-    try:
-        return clean_json(json.loads(text, parse_constant=_refuse))
-    except (ValueError, RecursionError):
-        return None
-
-
-def _refuse(constant: str) -> object:
-    raise ValueError(f"{constant} is not JSON")

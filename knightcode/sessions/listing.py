@@ -61,7 +61,8 @@ def list_sessions(folders: Iterable[Path]) -> list[SessionSummary]:
     parents: dict[str, str | None] = {}
     found = [
         summary
-        for path, modified_ms in _session_files(folders)
+        for folder in folders
+        for path, modified_ms in _with_times(_listed(folder))
         if (summary := _summarise(path, modified_ms, parents)) is not None
     ]
     found.sort(key=lambda summary: (-summary.modified_ms, summary.id))
@@ -69,28 +70,42 @@ def list_sessions(folders: Iterable[Path]) -> list[SessionSummary]:
 
 
 def find_session(folders: Iterable[Path], session_id: str) -> Path | None:
-    """The file whose header has exactly this id; of several the one changed last, None without one."""
+    """The file whose header has exactly this id; None without one.
+
+    Files whose names end in the id are looked at first, and only if none of them is the one, all
+    others. Of several in either group it is the one changed last.
+    """
+    files = [file for folder in folders for file in _listed(folder)]
+    ending = f"_{session_id}{SESSION_SUFFIX}"
+    named = [file for file in files if file.name.endswith(ending)]
+    return _newest_with_id(named, session_id) or _newest_with_id(files, session_id)
+
+
+def _newest_with_id(files: Iterable[os.DirEntry[str]], session_id: str) -> Path | None:
     newest: tuple[int, Path] | None = None
-    for path, modified_ms in _session_files(folders):
+    for path, modified_ms in _with_times(files):
         if (newest is None or modified_ms > newest[0]) and _header_id(path) == session_id:
             newest = (modified_ms, path)
     return None if newest is None else newest[1]
 
 
-def _session_files(folders: Iterable[Path]) -> Iterator[tuple[Path, int]]:
-    """Paths and modification times in milliseconds."""
-    for folder in folders:
+def _listed(folder: Path) -> list[os.DirEntry[str]]:
+    """What is named like a session file; nothing of a folder that cannot be read."""
+    try:
+        with os.scandir(folder) as listed:
+            return [file for file in listed if file.name.endswith(SESSION_SUFFIX)]
+    except OSError:
+        return []
+
+
+def _with_times(files: Iterable[os.DirEntry[str]]) -> Iterator[tuple[Path, int]]:
+    """Paths and modification times in milliseconds of those that are files."""
+    for file in files:
         try:
-            with os.scandir(folder) as listed:
-                files = [file for file in listed if file.name.endswith(SESSION_SUFFIX)]
+            if file.is_file():
+                yield Path(file.path), file.stat().st_mtime_ns // 1_000_000
         except OSError:
             continue
-        for file in files:
-            try:
-                if file.is_file():
-                    yield Path(file.path), file.stat().st_mtime_ns // 1_000_000
-            except OSError:
-                continue
 
 
 def _summarise(path: Path, modified_ms: int, parents: dict[str, str | None]) -> SessionSummary | None:

@@ -7,7 +7,8 @@ Source: Session files, "Writing", "Entries"; App server, "A turn's life".
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 from knightcode.config.paths import is_session_id, session_file_name
 from knightcode.messages import AssistantMessage, StoredMessage, ThinkingLevel
 from knightcode.sessions.clock import iso, new_entry_id, new_session_id
+from knightcode.sessions.context import SessionContext
 from knightcode.sessions.entries import (
     CURRENT_VERSION,
     CompactionEntry,
@@ -42,9 +44,10 @@ from knightcode.sessions.errors import (
     NotASessionError,
     SessionClosedError,
     SessionExistsError,
+    SessionFileError,
     SessionWriteError,
 )
-from knightcode.sessions.facts import clean_name
+from knightcode.sessions.facts import MessageCounts, clean_name
 from knightcode.sessions.file import LineFile, WriteCall, replace_file
 from knightcode.sessions.migrate import migrate
 from knightcode.sessions.read import parse_session, read_bytes
@@ -59,7 +62,8 @@ class SessionLog:
 
     The owner is one task; nothing here waits for anything but the local file. An append that
     cannot be written raises SessionWriteError, yet the entry is in memory; it is written together
-    with the next one, so a disk that was full for a while leaves no gap in the tree.
+    with the next one, so a disk that was full for a while leaves no gap in the tree. Only what
+    must not have happened when it could not be stored is taken back: see `append_turn_start`.
 
     Attributes:
         warnings: what was odd about the file when it was opened, a sentence each.
@@ -181,6 +185,16 @@ class SessionLog:
         return self._state.name
 
     @property
+    def title(self) -> str:
+        """What a list shows: the name, else the beginning of what the user said first; see `title_of`."""
+        return self._state.title
+
+    @property
+    def message_counts(self) -> MessageCounts:
+        """How many messages there are, on whatever branch."""
+        return self._state.message_counts
+
+    @property
     def path(self) -> Path | None:
         """The file; None while it does not exist, and for a session in memory."""
         return self._file.path if self._file is not None and self._exists else None
@@ -192,8 +206,17 @@ class SessionLog:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """All entries, in file order."""
+        """All entries, in file order; a copy, which takes its time in a long session."""
         return self._state.entries
+
+    @property
+    def entry_count(self) -> int:
+        """How many entries there are, on whatever branch."""
+        return self._state.entry_count
+
+    def newest_first(self) -> Iterator[Entry]:
+        """All entries, from the last one on. To be used up before the next append."""
+        return self._state.newest_first()
 
     @property
     def index(self) -> Mapping[str, Entry]:
@@ -206,8 +229,25 @@ class SessionLog:
         return self._state.leaf_id
 
     def branch(self) -> list[Entry]:
-        """The entries from the root to the leaf."""
-        return self._state.branch()
+        """The entries from the root to the leaf; a copy, the caller's to keep."""
+        return list(self._state.branch.entries)
+
+    @property
+    def current_branch(self) -> Sequence[Entry]:
+        """The entries from the root to the leaf as they are now: no copy, so the next append changes it."""
+        return self._state.branch.entries
+
+    def context(self) -> SessionContext:
+        """What a model is told at the leaf.
+
+        The same value until something is appended. It grows with the branch; only a compaction, an
+        edit or a moved leaf makes the next call go through the whole branch.
+        """
+        return self._state.branch.context()
+
+    def last_custom(self, custom_type: str) -> CustomEntry | None:
+        """The latest data that a program left on the branch."""
+        return self._state.branch.last_custom(custom_type)
 
     def move_leaf(self, entry_id: str | None) -> None:
         """Continue from another entry; None starts a new root. A move without an append is not kept.
@@ -219,12 +259,14 @@ class SessionLog:
 
     # --- appending: all raise SessionWriteError or SessionClosedError -------------------------------
 
-    def append_entry(self, draft: _E) -> _E:
+    def append_entry(self, draft: _E, *, keep_unwritten: bool = True) -> _E:
         """Append an entry of any type as the child of the leaf, which moves to it.
 
         Args:
             draft: the entry's own members; id and parent are given here, and the time if it has
                 none. A compaction that names nothing to keep gets its own id in that place.
+            keep_unwritten: what becomes of an entry that cannot be written: it goes with the next
+                write, or, if False, it was never appended.
 
         Returns:
             The entry as it was stored.
@@ -246,11 +288,18 @@ class SessionLog:
         if isinstance(entry, CompactionEntry) and entry.first_kept_entry_id is None:
             entry = replace(entry, first_kept_entry_id=entry.id)
         line = encode_entry(entry) + b"\n"
-        self._state.add(entry)
-        if self._file is not None:
-            self._unsaved.append(line)
-            self._due = self._due or _makes_a_file(entry)
-            self.flush()
+        if keep_unwritten:
+            self._state.add(entry)
+            self._write(entry, line)
+        else:
+            due, unsaved = self._due, len(self._unsaved)
+            try:
+                self._write(entry, line)
+            except BaseException:
+                del self._unsaved[unsaved:]
+                self._due = due
+                raise
+            self._state.add(entry)
         return entry
 
     def append_message(self, message: StoredMessage, timestamp_ms: int | None = None) -> MessageEntry:
@@ -281,8 +330,11 @@ class SessionLog:
         return self.append_entry(SessionInfoEntry(name=clean_name(name)))
 
     def append_turn_start(self) -> TurnStartEntry:
-        """Append the start of a turn; the entry's id is the turn's id."""
-        return self.append_entry(TurnStartEntry())
+        """Append the start of a turn; the entry's id is the turn's id.
+
+        All or nothing: a start that could not be written was never appended, and is not written later.
+        """
+        return self.append_entry(TurnStartEntry(), keep_unwritten=False)
 
     def append_turn_end(
         self, turn_id: str, status: TurnStatus, error: TurnError | None = None
@@ -312,11 +364,19 @@ class SessionLog:
         self._unsaved.clear()
 
     def close(self) -> None:
-        """Let go of the file; again is once. Entries that have not been written are lost."""
+        """Let go of the file; again is once. What could not be written before is tried a last time."""
+        with suppress(SessionFileError):
+            self.flush()
         self._closed = True
         self._unsaved.clear()
         if self._file is not None:
             self._file.close()
+
+    def _write(self, entry: KnownEntry, line: bytes) -> None:
+        if self._file is not None:
+            self._unsaved.append(line)
+            self._due = self._due or _makes_a_file(entry)
+            self.flush()
 
     def _open_file(self, lines: bytes) -> None:
         """Continue a file that exists, beginning with `lines`."""

@@ -3,15 +3,26 @@
 Source: Session files, "Loading and damaged files", "Session listing".
 """
 
-import os
-import stat
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import attrs
 
-from knightcode.sessions.entries import CURRENT_VERSION, Entry, SessionHeader, decode_entry, header_of
+from knightcode.regular_file import NotRegularError, open_regular
+from knightcode.sessions.branch import Branch
+from knightcode.sessions.context import SessionContext
+from knightcode.sessions.entries import (
+    CURRENT_VERSION,
+    CustomEntry,
+    Entry,
+    SessionHeader,
+    decode_entry,
+    header_of,
+)
 from knightcode.sessions.errors import NotASessionError, SessionNotFoundError, SessionReadError
-from knightcode.sessions.facts import effective_cwd, last_name, last_workspace
+from knightcode.sessions.facts import effective_cwd, last_name, last_workspace, title_of
 from knightcode.sessions.lenient import parse_line
 from knightcode.sessions.migrate import migrate
 from knightcode.sessions.tree import branch, by_id
@@ -23,6 +34,9 @@ _FIRST_READ_BYTES = 4096  # holds nearly every header
 @attrs.frozen(eq=False)
 class StoredSession:
     """What a session file holds.
+
+    What goes through all of a long file is worked out when it is first asked for, and kept: whoever
+    reads the file in a worker thread asks there, see `prepare`.
 
     Attributes:
         header: in the form of the present version.
@@ -43,15 +57,20 @@ class StoredSession:
         """Where the conversation stands: the last entry in the file."""
         return self.entries[-1].id if self.entries else None
 
-    @property
+    @cached_property
     def cwd(self) -> str:
         """The effective working directory."""
         return effective_cwd(self.header, last_workspace(self.entries))
 
-    @property
+    @cached_property
     def name(self) -> str | None:
         """The session's name."""
         return last_name(self.entries)
+
+    @cached_property
+    def title(self) -> str:
+        """What a list shows of the session; see `title_of`."""
+        return title_of(self.entries, self.name)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -67,8 +86,31 @@ class StoredSession:
         return tuple(found)
 
     def branch(self) -> list[Entry]:
-        """The entries that lead to the leaf, root first."""
-        return branch(by_id(self.entries), self.leaf_id)
+        """The entries that lead to the leaf, root first; the caller's to keep."""
+        return list(self.current_branch)
+
+    @property
+    def current_branch(self) -> Sequence[Entry]:
+        """The entries that lead to the leaf, root first, without a copy."""
+        return self._branch.entries
+
+    def context(self) -> SessionContext:
+        """What a model is told at the leaf."""
+        return self._branch.context()
+
+    def last_custom(self, custom_type: str) -> CustomEntry | None:
+        """The latest data that a program left on the branch."""
+        return self._branch.last_custom(custom_type)
+
+    def prepare(self) -> Self:
+        """The session, with everything worked out that takes its time in a long file."""
+        self.context()
+        _ = self.cwd, self.title
+        return self
+
+    @cached_property
+    def _branch(self) -> Branch:
+        return Branch(branch(by_id(self.entries), self.leaf_id))
 
 
 def read_session(path: Path) -> StoredSession:
@@ -90,18 +132,14 @@ def read_bytes(path: Path, limit: int = -1) -> bytes:
         SessionFileError: the file is missing, unreadable, or not a regular file.
     """
     try:
-        with open(path, "rb", buffering=0, opener=_open_at_once) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise SessionReadError(path, "The session file is not a regular file")
+        with open(open_regular(path), "rb", buffering=0) as file:
             return file.read(limit) if limit >= 0 else file.readall()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise SessionNotFoundError(path, "There is no such session file") from error
+    except (IsADirectoryError, NotRegularError) as error:
+        raise SessionReadError(path, "The session file is not a regular file") from error
     except OSError as error:
         raise SessionReadError(path, f"The session file cannot be read ({error.strerror})") from error
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # a pipe under that name must not block
 
 
 def parse_session(data: bytes) -> StoredSession | None:

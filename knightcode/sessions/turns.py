@@ -3,7 +3,7 @@
 Source: App server, "Durable turns and read-back", "Item ids".
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import attrs
@@ -65,7 +65,9 @@ def _other(_: str) -> str:
     return "other"
 
 
-def stored_turns(branch: Iterable[Entry], *, kind_of: Callable[[str], str] = _other) -> list[StoredTurn]:
+def stored_turns(
+    branch: Iterable[Entry], *, kind_of: Callable[[str], str] = _other, following: Entry | None = None
+) -> list[StoredTurn]:
     """The turns of a branch, oldest first.
 
     A turn goes from its start marker to the end marker that names it, or to the next start. Outside
@@ -73,8 +75,10 @@ def stored_turns(branch: Iterable[Entry], *, kind_of: Callable[[str], str] = _ot
     the turn before it, or in front of the first turn. Item entries without any turn are one turn.
 
     Args:
-        branch: entries from the root to the leaf.
+        branch: entries from the root to the leaf. A part of it gives the same turns as the whole
+            does if it begins where a turn begins and ends where another one does; see `turn_starts`.
         kind_of: the error kind of a provider's error text, for failed turns without markers.
+        following: the entry with which the next turn begins, of a part that ends before the leaf.
     """
     drafts: list[_Draft] = []
     front: list[Entry] = []
@@ -94,11 +98,37 @@ def stored_turns(branch: Iterable[Entry], *, kind_of: Callable[[str], str] = _ot
     if not drafts:
         return _synthetic(front)
     drafts[0].entries[:0] = front
-    followers = [*drafts[1:], None]
+    after = None if following is None else isinstance(following, TurnStartEntry)
+    followers = [*(draft.marked for draft in drafts[1:]), after]
     return [
-        draft.marked_turn() if draft.marked else draft.unmarked_turn(follower, kind_of)
+        draft.marked_turn() if draft.marked else draft.unmarked_turn(kind_of, follower_is_marked=follower)
         for draft, follower in zip(drafts, followers, strict=True)
     ]
+
+
+def turn_starts(branch: Sequence[Entry], end: int | None = None) -> Iterator[int]:
+    """Where the turns of `branch[:end]` begin, newest first, as positions in the branch.
+
+    A caller that stops early pays for the turns that it saw, and not for the branch: it is read
+    backwards, a start marker at a time. Without markers nothing is certain before its root.
+    There is no position for the one turn of a branch in which none ever began.
+    """
+    said: list[int] = []  # user messages behind the next marker, newest first
+    ends: dict[str, int] = {}  # first end of each turn behind the next marker
+    for at in range((len(branch) if end is None else end) - 1, -1, -1):
+        entry = branch[at]
+        if type(entry) is MessageEntry:  # not `isinstance`, which is slower for structs: this may go far back
+            if type(entry.message) is UserMessage:
+                said.append(at)
+        elif type(entry) is TurnEndEntry:
+            ends[entry.turn_id] = at
+        elif type(entry) is TurnStartEntry:
+            ended_at = ends.get(entry.id)
+            if ended_at is not None:
+                yield from (place for place in said if place > ended_at)
+            yield at
+            said, ends = [], {}
+    yield from said
 
 
 def is_item_entry(entry: Entry) -> bool:
@@ -126,10 +156,13 @@ class _Draft:
             entries=_numbered(self.entries),
         )
 
-    def unmarked_turn(self, follower: "_Draft | None", kind_of: Callable[[str], str]) -> StoredTurn:
-        """The turn of a user message without markers; it may be unfinished only as the last of its kind."""
-        may_be_open = follower is None or follower.marked
-        unfinished = may_be_open and _is_unfinished(self.entries)
+    def unmarked_turn(self, kind_of: Callable[[str], str], *, follower_is_marked: bool | None) -> StoredTurn:
+        """The turn of a user message without markers; it may be unfinished only as the last of its kind.
+
+        Args:
+            follower_is_marked: of the turn that comes next, None if there is none.
+        """
+        unfinished = follower_is_marked is not False and _is_unfinished(self.entries)
         status, error = _outcome(self.entries, kind_of)
         return StoredTurn(
             id=self.first.id,

@@ -6,31 +6,18 @@ Source: App Server, "Threads and turns"; App Server notes, "Queue, usage, model,
 import base64
 import binascii
 import os
-import stat
 from collections.abc import Iterable
 
-import trio
-
+from knightcode.agent.image_types import MODEL_IMAGES, image_type
 from knightcode.messages import ImageBlock
+from knightcode.processes.worker_threads import WorkerThreads
+from knightcode.regular_file import open_regular
 from knightcode.threads.turn import PathImage, ThreadError
 
 IMAGE_LIMIT = 20 * 1024 * 1024
 """Bytes of one image, decoded."""
 
-_FILES = trio.CapacityLimiter(4)
-
-
-def image_type(head: bytes) -> str | None:
-    """The MIME type that the first bytes of a file say, of the four that are accepted."""
-    if head.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if head.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if head.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "image/webp"
-    return None
+_THREADS = WorkerThreads("input images", 4)
 
 
 def bad_image(what: str) -> ThreadError:
@@ -47,9 +34,10 @@ async def read_images(images: Iterable[ImageBlock | PathImage]) -> list[ImageBlo
     read: list[ImageBlock] = []
     for image in images:
         if isinstance(image, PathImage):
-            read.append(await trio.to_thread.run_sync(_read, image.path, limiter=_FILES))
+            # A disk that does not answer must not hold up an interrupt; nobody misses the result then.
+            read.append(await _THREADS.run(_read, image.path, abandon_on_cancel=True))
         else:
-            read.append(_check_inline(image))
+            read.append(await _THREADS.run(_check_inline, image))
     return read
 
 
@@ -61,7 +49,7 @@ def _check_inline(image: ImageBlock) -> ImageBlock:
     except (binascii.Error, ValueError):
         raise bad_image("An inline image is not valid base64; encode the file's bytes") from None
     kind = image_type(data)
-    if kind is None:
+    if kind not in MODEL_IMAGES:
         raise bad_image("An inline image is not PNG, JPEG, GIF or WebP; convert it first")
     return ImageBlock(data=image.data, mime_type=kind)
 
@@ -70,19 +58,13 @@ def _read(path: str) -> ImageBlock:
     if not os.path.isabs(path):
         raise bad_image(f"The image path {path} is relative; send an absolute path")
     try:
-        # Without O_NONBLOCK the opening of a named pipe would wait for its writer.
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise bad_image(f"The image {path} cannot be read: {reason}") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise bad_image(f"{path} is not a regular file; send the path of an image file")
-    with os.fdopen(descriptor, "rb") as file:
-        data = file.read(IMAGE_LIMIT + 1)
+        with open(open_regular(path), "rb") as file:
+            data = file.read(IMAGE_LIMIT + 1)
+    except OSError as error:
+        raise bad_image(f"The image {path} cannot be read: {error.strerror or error}") from None
     if len(data) > IMAGE_LIMIT:
         raise bad_image(f"The image {path} is larger than {IMAGE_LIMIT} bytes; scale it down")
     kind = image_type(data)
-    if kind is None:
+    if kind not in MODEL_IMAGES:
         raise bad_image(f"{path} is not a PNG, JPEG, GIF or WebP file; convert it first")
     return ImageBlock(data=base64.b64encode(data).decode(), mime_type=kind)

@@ -24,6 +24,7 @@ from knightcode.messages import (
     UserMessage,
     text_of,
 )
+from knightcode.models.errors import ErrorKind
 from knightcode.sessions.clock import parse_iso
 from knightcode.sessions.entries import (
     BranchSummaryEntry,
@@ -37,7 +38,6 @@ from knightcode.sessions.turns import StoredTurn
 EndedStatus = Literal["completed", "interrupted", "failed"]
 TurnStatus = Literal["inProgress"] | EndedStatus
 CallStatus = Literal["pending", "running", "completed", "failed", "declined"]
-ErrorKind = Literal["auth", "rateLimit", "contextOverflow", "network", "provider", "other"]
 
 
 @attrs.frozen(kw_only=True)

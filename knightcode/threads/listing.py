@@ -3,18 +3,17 @@
 Source: App Server, "History, listings, and large values"; App Server notes, "thread/list".
 """
 
-import base64
-import binascii
 import hashlib
 import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Literal
 
 import attrs
 import msgspec
 import trio
 
-from knightcode.threads.history import invalid_cursor
+from knightcode.threads.cursors import Cursor, decode_cursor, encode_cursor, invalid_cursor
 from knightcode.threads.notices import Status
 
 SNAPSHOTS = 32
@@ -47,13 +46,13 @@ class ListPage:
     next_cursor: str | None = None
 
 
-class _Cursor(
-    msgspec.Struct,
+class _Place(
+    Cursor,
     frozen=True,
     kw_only=True,
     rename={"kind": "k", "snapshot": "s", "offset": "o", "filters": "f"},
 ):
-    kind: str
+    kind: Literal["l"]
     snapshot: str
     offset: int
     filters: str
@@ -91,7 +90,7 @@ class Listing:
         Raises:
             ThreadError: `invalidCursor` for one that is malformed, expired, evicted or of other filters.
         """
-        place = _decode(cursor)
+        place = decode_cursor(cursor, _Place)
         self._expire()
         snapshot = self._snapshots.get(place.snapshot)
         if snapshot is None or not snapshot.filters == place.filters == _digest(filters):
@@ -118,16 +117,4 @@ def _digest(filters: Filters) -> str:
 
 
 def _encode(snapshot: str, offset: int, filters: Filters) -> str:
-    place = _Cursor(kind="l", snapshot=snapshot, offset=offset, filters=_digest(filters))
-    return base64.urlsafe_b64encode(msgspec.json.encode(place)).rstrip(b"=").decode()
-
-
-def _decode(cursor: str) -> _Cursor:
-    try:
-        data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        place = msgspec.json.decode(data, type=_Cursor)
-    except (binascii.Error, ValueError, msgspec.MsgspecError):
-        raise invalid_cursor() from None
-    if place.kind != "l":
-        raise invalid_cursor()
-    return place
+    return encode_cursor(_Place(kind="l", snapshot=snapshot, offset=offset, filters=_digest(filters)))

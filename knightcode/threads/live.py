@@ -39,9 +39,6 @@ from knightcode.threads.notices import TextDelta as TextDeltaNotice
 DELTA_LIMIT = 64 * 1024
 """Bytes of UTF-8 in one delta notice; longer ones are split between code points."""
 
-OUTPUT_INTERVAL_MS = 100
-"""At most one output notice per call in this time. The completed item has all of it."""
-
 
 @attrs.define(eq=False)
 class _Streaming:
@@ -54,12 +51,6 @@ class _Streaming:
         if len(self.pieces) > 1:
             self.pieces = ["".join(self.pieces)]
         return attrs.evolve(self.item, text=self.pieces[0] if self.pieces else "")
-
-
-@attrs.define(eq=False)
-class _Output:
-    text: str = ""
-    sent_at_ms: int | None = None
 
 
 @attrs.define(eq=False)
@@ -85,7 +76,7 @@ class LiveTurn:
     _blocks: dict[int, _Streaming] = attrs.field(factory=dict, init=False)
     _kinds: list[int] = attrs.field(factory=lambda: [0, 0], init=False)
     _open_calls: dict[str, CallItem] = attrs.field(factory=dict, init=False)
-    _outputs: dict[str, _Output] = attrs.field(factory=dict, init=False)
+    _outputs: dict[str, str] = attrs.field(factory=dict, init=False)
 
     # --- what a client may ask for ---------------------------------------------------------------
 
@@ -193,20 +184,17 @@ class LiveTurn:
         item = self._open_calls.get(event.tool_call_id)
         if item is None:
             return
-        output = self._outputs.setdefault(item.id, _Output())
-        now = self.now_ms()
-        if output.sent_at_ms is not None and 0 <= now - output.sent_at_ms < OUTPUT_INTERVAL_MS:
-            return
+        before = self._outputs.get(item.id, "")
         text = text_of([block for block in event.partial_result.content if isinstance(block, TextBlock)])
-        if text == output.text:
+        if text == before:
             return
-        continues = text.startswith(output.text)
-        delta = text[len(output.text) :] if continues else text
+        continues = text.startswith(before)
+        delta = text[len(before) :] if continues else text
         self._items[item.id] = attrs.evolve(item, output=tuple(event.partial_result.content))
         for part in split_delta(delta):
             self.publish(OutputDelta(self.thread_id, self.id, item.id, part, replace=not continues))
             continues = True
-        self._outputs[item.id] = _Output(text, now)
+        self._outputs[item.id] = text
 
     def call_ended(self, result: ToolResultMessage) -> None:
         """A call has its result."""
@@ -214,14 +202,6 @@ class LiveTurn:
         self._outputs.pop(result.tool_call_id, None)
         if item is not None:
             self._complete(finished_call(item, result, self.cwd))
-
-    def result_stored(self, result: ToolResultMessage) -> None:
-        """A result message was appended; if a handler changed it since, the item is completed once more."""
-        item = self._items.get(result.tool_call_id)
-        if isinstance(item, CallItem):
-            final = finished_call(item, result, self.cwd)
-            if final != item:
-                self._complete(final)
 
     def close(self) -> None:
         """The turn ends: what is open is completed. Calls without a result failed, and have no times."""

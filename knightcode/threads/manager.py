@@ -15,7 +15,6 @@ import trio
 from knightcode.failures import first_leaf
 from knightcode.sessions.clock import iso
 from knightcode.sessions.errors import SessionFileError
-from knightcode.sessions.facts import count_messages
 from knightcode.sessions.listing import SessionSummary, find_session, list_sessions, parent_id
 from knightcode.sessions.log import SessionLog
 from knightcode.sessions.read import StoredSession, read_session
@@ -240,14 +239,17 @@ class ThreadManager:
     # --- inside ----------------------------------------------------------------------------------
 
     async def _begin(self, slot: _Slot, thread: Thread) -> None:
-        slot.thread = thread
-        await self._nursery.start(self._supervise, slot, thread)
+        try:
+            await self._nursery.start(self._supervise, slot, thread)
+        finally:
+            if slot.thread is not thread:  # it never began, so nobody else closes its file
+                thread.session.close()
 
     async def _supervise(
         self, slot: _Slot, thread: Thread, *, task_status: trio.TaskStatus[Thread] = trio.TASK_STATUS_IGNORED
     ) -> None:
         try:
-            await thread.run(task_status=task_status)
+            await thread.run(lambda: self._supervised(slot, thread), task_status=task_status)
         except* Exception as group:
             # A mistake of ours in one thread must not take the others with it.
             log.error("thread ended by a fault", extra={"thread_id": thread.id}, exc_info=first_leaf(group))
@@ -258,6 +260,12 @@ class ThreadManager:
                 self._broken[thread.id] = thread.status
             if slot.lane.current is None and slot.load is None:
                 self._slots.pop(thread.id, None)
+
+    def _supervised(self, slot: _Slot, thread: Thread) -> None:
+        """From this step on the thread is found, and can be given work."""
+        slot.thread = thread
+        if self._closing:
+            thread.unload("shutdown")
 
     async def _run_load(self, thread_id: str, slot: _Slot, load: _Load, caller: Caller) -> None:
         try:
@@ -287,7 +295,10 @@ class ThreadManager:
             thread = await self.load(start.thread_id, caller)
         except ThreadError as failure:
             start.resolve(failure)
-            slot.lane.current = None
+            if slot.thread is not None:
+                slot.thread.release(start)
+            else:
+                slot.lane.current = None
             if slot.thread is None and slot.load is None:
                 self._slots.pop(start.thread_id, None)
             return
@@ -315,9 +326,9 @@ class ThreadManager:
         rows = [self._row(summary) for summary in found if summary.damaged or summary.user_messages]
         known = {row.id for row in rows}
         for thread in live.values():
-            users = count_messages(thread.session.entries)
-            if thread.id not in known and users[1]:
-                rows.append(_unsaved_row(thread, users[0]))
+            counts = thread.session.message_counts
+            if thread.id not in known and counts.by_user:
+                rows.append(_unsaved_row(thread, counts.stored))
         return [row for row in rows if cwd is None or row.damaged or os.path.abspath(row.cwd) == cwd]
 
     def _row(self, summary: SessionSummary) -> ThreadRow:

@@ -8,12 +8,12 @@ from typing import Literal, NewType, Protocol
 
 import attrs
 
+from knightcode.gates.approvals import ApprovalMode
 from knightcode.messages import ThinkingLevel
 from knightcode.models.model import Model
 from knightcode.threads.items import AnyItem, Turn
 
 ConnectionId = NewType("ConnectionId", int)
-ApprovalMode = Literal["ask", "autoEdit", "fullAccess"]
 WaitingOn = Literal["approval", "dialog"]
 
 

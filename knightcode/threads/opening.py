@@ -11,8 +11,8 @@ from typing import Literal, TypeVar
 import attrs
 import trio
 
+from knightcode.gates.approvals import ApprovalMode
 from knightcode.messages import ThinkingLevel
-from knightcode.sessions.context import build_context
 from knightcode.sessions.entries import (
     CustomEntry,
     ModelChangeEntry,
@@ -20,11 +20,11 @@ from knightcode.sessions.entries import (
     ThinkingLevelChangeEntry,
 )
 from knightcode.sessions.errors import SessionFileError
-from knightcode.sessions.facts import clean_name, title_of
+from knightcode.sessions.facts import clean_name
 from knightcode.sessions.listing import parent_id
 from knightcode.sessions.log import SessionLog
 from knightcode.sessions.read import StoredSession
-from knightcode.threads.notices import ApprovalMode, ConnectionId, Status, ThreadInfo, ThreadWarning
+from knightcode.threads.notices import ConnectionId, Status, ThreadInfo, ThreadWarning
 from knightcode.threads.services import Services
 from knightcode.threads.settings import (
     APPROVAL_MODE,
@@ -100,6 +100,7 @@ def new_thread(services: Services, wanted: NewThread, caller: Caller) -> Thread:
         model=model,
         thinking_level=level,
         approval_mode=mode,
+        mode_is_stored=True,
         warnings=tuple(ThreadWarning(text, "settings") for text in services.warnings),
     )
 
@@ -111,10 +112,10 @@ async def open_thread(services: Services, path: Path, lane: Lane, caller: Caller
         ThreadError: `internal` for a file that cannot be used, `invalidParams` when its directory is gone.
     """
     try:
-        session = await in_worker(lambda: SessionLog.open(path, now_ms=services.now_ms))
-        forked_from = await in_worker(lambda: parent_id(session.header.parent_session))
+        session, forked_from = await in_worker(lambda: _open_session(services, path))
     except (SessionFileError, OSError) as error:
         raise ThreadError("internal", f"The session file {path} cannot be loaded: {error}") from None
+    # Nothing waits from here on, so nothing can lose the open session.
     if not os.path.isdir(session.cwd):
         session.close()
         raise ThreadError(
@@ -122,7 +123,7 @@ async def open_thread(services: Services, path: Path, lane: Lane, caller: Caller
             f"The thread's directory {session.cwd} is gone; restore it, or read the history",
             {"reason": "cwdMissing"},
         )
-    context = build_context(session.branch())
+    context = session.context()
     chosen = saved_model(services.catalogue, context.model)
     warnings = (
         *(ThreadWarning(text, "settings") for text in services.warnings),
@@ -130,7 +131,8 @@ async def open_thread(services: Services, path: Path, lane: Lane, caller: Caller
         *(ThreadWarning(text, "server", str(path)) for text in session.warnings),
     )
     level = context.thinking_level if chosen.model is None else chosen.model.clamp(context.thinking_level)
-    mode = stored_mode(session.branch(), default_mode(caller.mode, in_process=caller.in_process))
+    stored = stored_mode(session.last_custom(APPROVAL_MODE))
+    mode = stored or default_mode(caller.mode, in_process=caller.in_process)
     return Thread(
         session=session,
         services=services,
@@ -139,26 +141,37 @@ async def open_thread(services: Services, path: Path, lane: Lane, caller: Caller
         model=chosen.model,
         thinking_level=level,
         approval_mode=mode,
+        mode_is_stored=stored is not None,
         warnings=warnings,
         forked_from_id=forked_from,
     )
+
+
+def _open_session(services: Services, path: Path) -> tuple[SessionLog, str | None]:
+    """The session, and the id of the one it was made from. Blocking."""
+    session = SessionLog.open(path, now_ms=services.now_ms)
+    try:
+        session.context()  # what is long in a long session is made here; from now on it grows
+        return session, parent_id(session.header.parent_session)
+    except BaseException:
+        session.close()
+        raise
 
 
 def saved_info(
     services: Services, stored: StoredSession, status: Status, forked_from_id: str | None
 ) -> ThreadInfo:
     """A thread that is not loaded, as its file tells."""
-    branch = stored.branch()
-    context = build_context(branch)
+    context = stored.context()
     chosen = saved_model(services.catalogue, context.model)
     return ThreadInfo(
         id=stored.header.id,
         cwd=stored.cwd,
-        name=title_of(stored.entries, stored.name),
+        name=stored.title,
         status=status,
         created_at=stored.header.timestamp,
         updated_at=stored.entries[-1].timestamp if stored.entries else stored.header.timestamp,
-        approval_mode=stored_mode(branch, "ask"),
+        approval_mode=stored_mode(stored.last_custom(APPROVAL_MODE)) or "ask",
         thinking_level=context.thinking_level
         if chosen.model is None
         else chosen.model.clamp(context.thinking_level),

@@ -3,16 +3,15 @@
 Source: models and providers, "Choosing the model"; App Server notes, "The gate".
 """
 
-from collections.abc import Sequence
 from typing import Literal
 
 import attrs
 
-from knightcode.gates.approvals import MODES
+from knightcode.gates.approvals import MODES, ApprovalMode
 from knightcode.messages import ThinkingLevel
 from knightcode.models.model import Model
-from knightcode.sessions.entries import CustomEntry, Entry
-from knightcode.threads.notices import ApprovalMode, ThreadWarning
+from knightcode.sessions.entries import CustomEntry
+from knightcode.threads.notices import ThreadWarning
 from knightcode.threads.services import ModelCatalogue
 from knightcode.threads.turn import ThreadError
 
@@ -25,13 +24,12 @@ def default_mode(connection_mode: Literal["desktop", "terminal"], *, in_process:
     return "fullAccess" if connection_mode == "terminal" and in_process else "ask"
 
 
-def stored_mode(branch: Sequence[Entry], default: ApprovalMode) -> ApprovalMode:
-    """The mode that the branch holds; anything unreadable is `ask`."""
-    for entry in reversed(branch):
-        if isinstance(entry, CustomEntry) and entry.custom_type == APPROVAL_MODE:
-            mode = entry.data.get("mode") if isinstance(entry.data, dict) else None
-            return next((known for known in MODES if known == mode), "ask")
-    return default
+def stored_mode(entry: CustomEntry | None) -> ApprovalMode | None:
+    """The mode that the branch's last entry of this kind says, None without one; unreadable is `ask`."""
+    if entry is None:
+        return None
+    mode = entry.data.get("mode") if isinstance(entry.data, dict) else None
+    return next((known for known in MODES if known == mode), "ask")
 
 
 @attrs.frozen

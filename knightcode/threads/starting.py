@@ -33,8 +33,9 @@ from knightcode.messages import (
     UserMessage,
 )
 from knightcode.models.errors import error_kind
-from knightcode.sessions.context import SessionContext, build_context
+from knightcode.sessions.context import SessionContext
 from knightcode.sessions.entries import CustomMessageEntry, MessageEntry
+from knightcode.sessions.errors import SessionFileError
 from knightcode.threads.images import read_images
 from knightcode.threads.items import EndedStatus, TurnError
 from knightcode.threads.notices import ThreadWarning
@@ -58,12 +59,15 @@ SESSION_VARIABLES = frozenset(
 async def run_start(thread: Thread, start: Start) -> None:
     """Take a start through all of its phases."""
     try:
-        given = await _prepare(thread, start)
+        given = None if start.cancelled else await _prepare(thread, start)
         if given is not None and not start.cancelled:
             turn = thread.accept(start)
             await _run_turn(thread, turn, given)
     except ThreadError as failure:
         start.resolve(failure)
+    except SessionFileError as failure:
+        thread.broken(str(failure))
+        start.resolve(ThreadError("internal", f"The turn was not started. {failure}"))
     except Exception:
         log.exception("start failed", extra={"thread_id": thread.id})
         start.resolve(
@@ -137,7 +141,6 @@ async def _run_agent(thread: Thread, turn: RunningTurn, given: Input) -> Assista
         calls=services.calls,
         tool_context=lambda: _tool_context(thread),
         emit=recorder.emit,
-        on_result=turn.live.call_ended,
         now_ms=services.now_ms,
         session_id=thread.id,
     )
@@ -227,13 +230,13 @@ class _Recorder:
         if isinstance(message, AssistantMessage):
             live.reply_stored(message)
         elif isinstance(message, ToolResultMessage):
-            live.result_stored(message)
+            live.call_ended(message)
         elif isinstance(message, UserMessage | CustomMessage):
             live.input_stored(entry)
         self._thread.appended(entry)
 
     def context(self) -> SessionContext:
-        return build_context(self._thread.session.branch())
+        return self._thread.session.context()
 
     def emit(self, event: SessionEvent) -> None:
         live = self._turn.live

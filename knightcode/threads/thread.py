@@ -15,22 +15,21 @@ from typing import Literal
 import attrs
 import trio
 
+from knightcode.agent.calls import ABANDON_AFTER
 from knightcode.agent.hooks import Blocked, Hooks, PendingCall
-from knightcode.gates.approvals import Verdict, question_for
+from knightcode.gates.approvals import ApprovalMode, Verdict, question_for
 from knightcode.messages import AssistantMessage, ThinkingLevel
 from knightcode.models.model import Model
 from knightcode.sessions.clock import iso, parse_iso
-from knightcode.sessions.entries import CustomEntry, Entry, MessageEntry
+from knightcode.sessions.entries import Entry, MessageEntry
 from knightcode.sessions.entries import TurnError as StoredTurnError
 from knightcode.sessions.errors import SessionFileError
-from knightcode.sessions.facts import title_of
 from knightcode.sessions.log import SessionLog
 from knightcode.threads.asks import ApprovalAsk, AskTable
 from knightcode.threads.items import EndedStatus, Turn, TurnError
 from knightcode.threads.live import LiveTurn
 from knightcode.threads.notices import (
     Active,
-    ApprovalMode,
     Broken,
     ConnectionId,
     Idle,
@@ -57,8 +56,9 @@ from knightcode.threads.usage import UsageTotals
 
 log = logging.getLogger(__name__)
 
-UNLOAD_GRACE = 5.0
-"""Seconds that running work has to settle when its thread ends; App Server notes, "unload"."""
+UNLOAD_GRACE = ABANDON_AFTER + 1.0
+"""Seconds that running work has to settle when its thread ends: a call that ignores its cancellation is
+abandoned first, and its turn then ends in good order."""
 
 ERROR_LIMIT = 2_000
 """Characters of a turn's error in summaries; App Server, "Threads and turns"."""
@@ -84,6 +84,7 @@ class Thread:
     model: Model | None
     thinking_level: ThinkingLevel
     approval_mode: ApprovalMode
+    mode_is_stored: bool
     warnings: tuple[ThreadWarning, ...] = ()
     forked_from_id: str | None = None
 
@@ -94,6 +95,7 @@ class Thread:
     ended: trio.Event = attrs.field(factory=trio.Event, init=False)
     status: Status = attrs.field(factory=Idle, init=False)
     usage_totals: UsageTotals = attrs.field(init=False)
+    _broken: str | None = attrs.field(default=None, init=False)
     _closing: Why | None = attrs.field(default=None, init=False)
     _unload_asked: trio.Event = attrs.field(factory=trio.Event, init=False)
     _quiet: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -108,6 +110,7 @@ class Thread:
 
     @property
     def id(self) -> str:
+        """The session's id."""
         return self.session.id
 
     @property
@@ -120,7 +123,7 @@ class Thread:
         return ThreadInfo(
             id=self.id,
             cwd=self.session.cwd,
-            name=title_of(self.session.entries, self.session.name),
+            name=self.session.title,
             status=self.status,
             created_at=self.session.created_at,
             updated_at=iso(self.session.updated_at_ms),
@@ -161,30 +164,35 @@ class Thread:
     ) -> None:
         """Apply checked settings, in this order. They hold from the next request and the next gate on."""
         before = (self.model, self.thinking_level, self.approval_mode)
-        if model is not None:
-            self.model = model
-            self.session.append_model_change(model.provider, model.id)
-        level = self.thinking_level if thinking_level is None else thinking_level
-        if self.model is not None:
-            level = self.model.clamp(level)
-        if level != self.thinking_level:
-            self.thinking_level = level
-            self.session.append_thinking_level_change(level)
-        if approval_mode is not None and approval_mode != self.approval_mode:
-            self.approval_mode = approval_mode
-            self.session.append_custom(APPROVAL_MODE, {"mode": approval_mode})
-        if before != (self.model, self.thinking_level, self.approval_mode):
-            self.publish(SettingsChanged(self.id, self.model, self.thinking_level, self.approval_mode))
+        try:
+            # Each is stored before it holds, so a full disk changes nothing that the file does not say.
+            if model is not None and model != self.model:
+                self.session.append_model_change(model.provider, model.id)
+                self.model = model
+            level = self.thinking_level if thinking_level is None else thinking_level
+            if self.model is not None:
+                level = self.model.clamp(level)
+            if level != self.thinking_level:
+                self.session.append_thinking_level_change(level)
+                self.thinking_level = level
+            if approval_mode is not None and approval_mode != self.approval_mode:
+                self.session.append_custom(APPROVAL_MODE, {"mode": approval_mode})
+                self.approval_mode, self.mode_is_stored = approval_mode, True
+        finally:
+            if before != (self.model, self.thinking_level, self.approval_mode):
+                self.publish(SettingsChanged(self.id, self.model, self.thinking_level, self.approval_mode))
 
     # --- status ----------------------------------------------------------------------------------
 
     def update_status(self) -> None:
         """Derive the status from what is going on, and broadcast it if it changed."""
-        status: Status = self.status
-        if not isinstance(status, Broken):
-            waiting = self.asks.waiting_on()
-            status = Active(waiting) if self.lane.current is not None or waiting else Idle()
-        self._set_status(status)
+        waiting = self.asks.waiting_on()
+        if self._broken is not None:
+            self._set_status(Broken(self._broken))
+        elif self.lane.current is not None or waiting:
+            self._set_status(Active(waiting))
+        else:
+            self._set_status(Idle())
 
     def _set_status(self, status: Status) -> None:
         if status != self.status:
@@ -219,18 +227,19 @@ class Thread:
 
     def settle(self, turn: RunningTurn, status: EndedStatus, error: TurnError | None) -> None:
         """The one step in which a turn ends: open items, end marker, `turn/completed`."""
+        self.turn = None
         turn.live.close()
         completed_at: int | None = None
         try:
             stored = None if error is None else StoredTurnError(message=error.message, kind=error.kind)
             marker = self.session.append_turn_end(turn.id, status, stored)
             completed_at = parse_iso(marker.timestamp)
+            self._broken = None  # what could not be written before has gone with it
         except SessionFileError as failure:
             self.broken(str(failure))
         if error is not None and len(error.message) > ERROR_LIMIT:
             error = TurnError(error.message[:ERROR_LIMIT], error.kind)
         summary = turn.live.turn(status, completed_at_ms=completed_at, error=error)
-        self.turn = None
         self.publish(TurnCompleted(summary))
         self.services.publisher.to_all(ThreadTurnCompleted(summary))
         turn.ended.set()
@@ -272,7 +281,8 @@ class Thread:
     def broken(self, message: str) -> None:
         """Something that the thread cannot work without is gone."""
         log.error("thread broken", extra={"thread_id": self.id, "reason": message})
-        self._set_status(Broken(message))
+        self._broken = message
+        self.update_status()
 
     # --- asking ----------------------------------------------------------------------------------
 
@@ -314,11 +324,20 @@ class Thread:
         assert self._nursery is not None
         self._nursery.start_soon(run, self, start, name=f"start in {self.id}")
 
-    async def run(self, *, task_status: trio.TaskStatus["Thread"] = trio.TASK_STATUS_IGNORED) -> None:
-        """Supervise until `unload`; everything that runs for the thread has ended when this returns."""
+    async def run(
+        self,
+        ready: Callable[[], None],
+        *,
+        task_status: trio.TaskStatus["Thread"] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Supervise until `unload`; everything that runs for the thread has ended when this returns.
+
+        `ready` is called in the step from which on work can be spawned.
+        """
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
+                ready()
                 task_status.started(self)
                 await self._unload_asked.wait()
                 with trio.move_on_after(UNLOAD_GRACE):
@@ -332,29 +351,28 @@ class Thread:
         if self.turn is not None:
             self.turn.stop(why)
         elif start is not None:
-            start.resolve(ThreadError("shuttingDown", "The server is shutting down; nothing was started"))
+            start.resolve(ThreadError("shuttingDown", "The thread is being closed; nothing was started"))
         self.asks.withdraw_all()
         if start is None:
             self._quiet.set()
 
     def _close(self) -> None:
         saved = self.session.path is not None
-        self.session.close()
-        if not isinstance(self.status, Broken):
-            self._set_status(NotLoaded())
-        if not saved:
-            self.services.publisher.to_all(ThreadDeleted(self.id))
-        self.subscribers.clear()
-        self.ended.set()
+        try:
+            self.session.close()
+            if not isinstance(self.status, Broken):
+                self._set_status(NotLoaded())
+            if not saved:
+                self.services.publisher.to_all(ThreadDeleted(self.id))
+            self.subscribers.clear()
+        finally:
+            self.ended.set()
 
     def _store_approval_mode(self) -> None:
         """The branch says which mode its turns ran in, but opening a thread leaves its file alone."""
-        for entry in reversed(self.session.branch()):
-            if isinstance(entry, CustomEntry) and entry.custom_type == APPROVAL_MODE:
-                if entry.data == {"mode": self.approval_mode}:
-                    return
-                break
-        self.session.append_custom(APPROVAL_MODE, {"mode": self.approval_mode})
+        if not self.mode_is_stored:
+            self.session.append_custom(APPROVAL_MODE, {"mode": self.approval_mode})
+            self.mode_is_stored = True
 
 
 def turn_mismatch(method: str, expected: str, running: RunningTurn | None) -> ThreadError:

@@ -13,6 +13,8 @@ from knightcode.models.model import Model
 from knightcode.sessions.entries import BranchSummaryEntry, CompactionEntry, Entry, MessageEntry, UsageEntry
 from knightcode.threads.notices import Usage
 
+_WITH_USAGE = (MessageEntry, CompactionEntry, BranchSummaryEntry, UsageEntry)
+
 
 @attrs.frozen
 class UsageTotals:
@@ -30,7 +32,8 @@ class UsageTotals:
         """The totals of a whole file."""
         totals = cls()
         for entry in entries:
-            totals = totals.plus(entry)
+            if isinstance(entry, _WITH_USAGE):  # of a long file these are the few
+                totals = totals.plus(entry)
         return totals
 
     def plus(self, entry: Entry) -> "UsageTotals":

@@ -3,13 +3,15 @@
     python -m knightcode_protocol.schema [--check] [path]
 
 writes the schema, or with `--check` compares the file with what would be written and exits 1 when
-they differ. The output depends on the tables and structs alone.
+they differ. In a checkout the path is that of the stored file unless another one is given; an installed
+package stores none, and needs the path. The output depends on the tables and structs alone.
 
 The schema as a whole accepts every line that either side may write. `methods`, `notifications`,
 `clientNotifications` and `serverRequests` name the definitions of each method's parts.
 """
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +27,8 @@ from knightcode_protocol.server_requests import SERVER_REQUESTS
 from knightcode_protocol.wire import Wire
 
 STORED: Final = Path(__file__).parent.parent / "app-server.schema.json"
+"""The file in a checkout. Beside an installed package this place belongs to others."""
+_CHECKOUT_MARK: Final = Path(__file__).parent.parent.parent / "pyproject.toml"
 _REF: Final = "#/$defs/{name}"
 _ID: Final = {"$ref": "#/$defs/RequestId"}
 
@@ -78,19 +82,39 @@ def render_schema() -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write or check the file; the exit code."""
+    """Write or check the file; the exit code: 1 when it differs or cannot be used, 2 for wrong arguments."""
     parser = argparse.ArgumentParser(prog="python -m knightcode_protocol.schema")
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
-    parser.add_argument("path", nargs="?", type=Path, default=STORED)
+    parser.add_argument("path", nargs="?", type=Path, default=STORED if _CHECKOUT_MARK.is_file() else None)
     options = parser.parse_args(arguments)
-    text = render_schema()
-    if not options.check:
-        options.path.write_text(text, encoding="utf-8", newline="\n")
+    if options.path is None:
+        parser.error("give the path of the schema's file; only a checkout has one of its own")
+    problem = _checked(options.path) if options.check else _written(options.path)
+    if problem is None:
         return 0
-    if options.path.is_file() and options.path.read_text(encoding="utf-8") == text:
-        return 0
-    sys.stderr.write(f"{options.path} is not what the structs say; run `nox -s schema` and commit it\n")
+    sys.stderr.write(f"{problem}\n")
     return 1
+
+
+def _written(path: Path) -> str | None:
+    """Write the file; what went wrong."""
+    try:
+        path.write_text(render_schema(), encoding="utf-8", newline="\n")
+    except OSError as error:
+        return f"{path} cannot be written: {error.strerror}"
+    return None
+
+
+def _checked(path: Path) -> str | None:
+    """Compare the file; what is wrong with it, and what mends it."""
+    mend = f"write it anew: python -m knightcode_protocol.schema {shlex.quote(str(path))}"
+    try:
+        stored = path.read_bytes()
+    except FileNotFoundError:
+        return f"{path} does not exist; {mend}"
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror}"
+    return None if stored == render_schema().encode() else f"{path} is not what the structs say; {mend}"
 
 
 def _ref(struct: type[Wire]) -> Schema:

@@ -25,7 +25,7 @@ from knightcode.models.model import Model
 from knightcode.models.reply import ReplyBuilder
 from knightcode.models.request import ModelRequest
 from knightcode.sessions.context import SessionContext, build_context
-from knightcode.sessions.entries import CustomMessageEntry
+from knightcode.sessions.entries import CustomMessageEntry, MessageEntry
 from knightcode.sessions.log import SessionLog
 
 Play = Callable[[ModelRequest, ReplyBuilder], Awaitable[None]]
@@ -95,7 +95,12 @@ class Stage:
     interrupt: Interrupt
     hooks: Hooks
     events: list[SessionEvent]
-    results: list[ToolResultMessage]
+
+    @property
+    def results(self) -> list[ToolResultMessage]:
+        """In the order in which they were stored."""
+        messages = [entry.message for entry in self.log.entries if isinstance(entry, MessageEntry)]
+        return [message for message in messages if isinstance(message, ToolResultMessage)]
 
     async def play(self, text: str = "go") -> AssistantMessage:
         """Run with one user message."""
@@ -138,7 +143,6 @@ async def open_stage(plays: Sequence[Play], *tools: Tool) -> AsyncIterator[Stage
     memory = _Memory(log)
     models, interrupt, hooks = Plays(list(plays)), Interrupt(), Hooks()
     events: list[SessionEvent] = []
-    results: list[ToolResultMessage] = []
     async with trio.open_nursery() as calls:
         run = AgentRun(
             conversation=memory,
@@ -149,9 +153,8 @@ async def open_stage(plays: Sequence[Play], *tools: Tool) -> AsyncIterator[Stage
             calls=calls,
             tool_context=lambda: ToolContext(cwd=Path("/"), environment={}),
             emit=events.append,
-            on_result=results.append,
             now_ms=now_ms,
             session_id="s",
         )
-        yield Stage(run, models, log, memory, interrupt, hooks, events, results)
+        yield Stage(run, models, log, memory, interrupt, hooks, events)
         calls.cancel_scope.cancel()

@@ -4,11 +4,9 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from knightcode.agent.context_files import ContextFile
-from knightcode.agent.prompt import PREAMBLE, Skill, build_sections, render, section_changes
+from knightcode.agent.prompt import PREAMBLE, Skill, build_sections
 from knightcode.agent.tools.base import ToolContext, ToolResult
 from knightcode.agent.tools.builtin import builtin_tools
 
@@ -153,23 +151,3 @@ def test_an_extension_can_replace_a_section_in_its_place_and_an_empty_one_is_lef
 def test_the_same_inputs_give_the_same_prompt() -> None:
     first, second = (build_sections(tools=builtin_tools(), cwd="/a") for _ in range(2))
     assert first == second
-    assert section_changes(first, second) == {}
-
-
-def test_prompt_is_the_content_and_the_sections_between_blank_lines() -> None:
-    assert render("c", {"a": "x", "b": "", "d": "y"}) == "c\n\nx\n\ny"
-    assert render("", {"a": "x"}) == "x"
-    assert render("", {}) == ""
-
-
-NAMES = st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["1", "2", "3"]))
-
-
-@given(declared=NAMES, wanted=NAMES)
-def test_changes_turn_the_declared_sections_into_the_wanted_ones(
-    declared: dict[str, str], wanted: dict[str, str]
-) -> None:
-    changes = section_changes(declared, wanted)
-    merged = {name: text for name, text in {**declared, **changes}.items() if text is not None}
-    assert merged == wanted
-    assert all(declared.get(name) != text for name, text in changes.items())

@@ -9,7 +9,6 @@ from knightcode.agent.truncation import (
     cut_to_end,
     format_size,
     truncate_head,
-    truncate_line,
     truncate_tail,
 )
 
@@ -156,8 +155,3 @@ def test_a_cut_end_is_the_longest_one_that_fits(text: str, max_bytes: int) -> No
 )
 def test_sizes_are_told_in_bytes_kilobytes_and_megabytes(size: int, words: str) -> None:
     assert format_size(size) == words
-
-
-def test_a_long_line_is_cut_with_a_mark() -> None:
-    assert truncate_line("abc", 3) == "abc"
-    assert truncate_line("abcd", 3) == "abc... [truncated]"

@@ -133,6 +133,32 @@ async def test_an_error_as_an_answer_declines(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize(
+    "unreadable",
+    [b"1e999", b"9" * 5_000, b"[" * 100 + b"-1e999" + b"]" * 100],
+    ids=["out of range", "too many digits", "deep inside"],
+)
+async def test_an_answer_that_cannot_be_read_declines_and_harms_nothing_else(
+    tmp_path: Path, unreadable: bytes
+) -> None:
+    """App Server notes: Approvals and dialogs; a line may be JSON and still hold what nobody can read."""
+    script = write_script(tmp_path / "script.json", [tool("bash", command="touch ran")], [text("ok")])
+    async with open_pipe(tmp_path / "home", "--scripted-model", str(script)) as pipe:
+        await pipe.handshake()
+        thread_id = await pipe.start_thread(tmp_path)
+        await pipe.send({"id": "t", "method": "turn/start", "params": {"threadId": thread_id, "text": "go"}})
+        request = await pipe.until(lambda one: one.get("method") == REQUEST)
+        await pipe.write(
+            b'{"id":"%b","result":{"decision":"accept","x":%b}}\n' % (request["id"].encode(), unreadable)
+        )
+        completed = await pipe.until(
+            lambda one: one.get("method") == "item/completed" and one["params"]["item"]["type"] == "toolCall"
+        )
+        assert completed["params"]["item"]["status"] == "declined"
+        assert (await pipe.until_method("turn/completed"))["turn"]["status"] == "completed"
+    assert not (tmp_path / "ran").exists()
+
+
 @pytest.mark.proves("APPROVAL-027")
 async def test_when_the_last_subscriber_leaves_a_question_counts_as_cancelled(tmp_path: Path) -> None:
     """App Server: Approvals."""

@@ -353,11 +353,11 @@ async def test_a_call_that_cannot_be_run_fails_and_the_model_reads_why(
     """Agent loop: Tool calls, Streaming a reply."""
     (tmp_path / "a.txt").write_text("hello")
     cases = [
-        (calls("no-json", "read", "this is no JSON"), "path"),
-        (calls("no-value", "read", '{"path": }'), "path"),
-        (calls("a-list", "read", '["a.txt"]'), "path"),
+        (calls("no-json", "read", "this is no JSON"), "not valid JSON"),
+        (calls("no-value", "read", '{"path": }'), "not valid JSON"),
+        (calls("a-list", "read", '["a.txt"]'), "not valid JSON"),
         (calls("wrong-type", "read", '{"path": {"a": 1}}'), "path"),
-        (calls("cut", "edit", '{"path": "a.txt", "edits": [{"oldText": '), "edits"),
+        (calls("cut", "edit", '{"path": "a.txt", "edits": [{"oldText": '), "not valid JSON"),
         (calls("unknown", "nope", path="a.txt"), "Tool nope not found"),
     ]
     answers = [reply(dialect, said) for part, _ in cases for said in (part, says("I see."))]

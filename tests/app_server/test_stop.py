@@ -197,6 +197,88 @@ async def test_a_second_signal_exits_at_once_with_its_number_and_ends_the_comman
     assert markers(file) == [("turn_start", None)]
 
 
+HANGING = """
+import os, sys
+import knightcode.app_server.core.connection as core
+class Hanging(core.ConnectionCore):
+    def receive(self, data):
+        actions = super().receive(data)
+        if b"hang" in data:
+            print("hanging", file=open("told", "w"), flush=True)
+            while True:
+                pass
+        return actions
+core.ConnectionCore = Hanging
+from knightcode.app_server.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+"""A server whose event loop hangs in a busy loop once it is told to."""
+
+
+async def test_a_second_signal_ends_a_server_whose_event_loop_hangs_and_its_commands(
+    tmp_path: Path, told: int
+) -> None:
+    """App Server notes: Shutdown; who is impatient needs nothing of the server to work."""
+    script = write_script(tmp_path / "script.json", [tool("bash", command=SLEEPER)])
+    async with open_pipe(
+        tmp_path / "home",
+        "--scripted-model",
+        str(script),
+        command=(sys.executable, "-c", HANGING),
+        cwd=tmp_path,
+    ) as pipe:
+        await pipe.handshake()
+        await start_turn(pipe, tmp_path / "sleeper", "go")
+        await until_ready(pipe)
+        pids = pids_in(tmp_path / "sleeper")
+        await pipe.send({"method": "hang"})
+        await until_stopping(told)
+        # Handled in the order of their numbers, should both come before the next bytecode.
+        pipe.process.send_signal(signal.SIGINT)
+        pipe.process.send_signal(signal.SIGTERM)
+        assert await pipe.exit_code() == 128 + signal.SIGTERM
+        for pid in pids:
+            await until_dead(pid)
+
+
+@pytest.mark.torture
+async def test_a_server_whose_event_loop_hangs_is_gone_ten_seconds_after_one_signal(
+    tmp_path: Path, told: int
+) -> None:
+    """App Server: Ownership, unloading, and shutdown."""
+    async with open_pipe(tmp_path / "home", command=(sys.executable, "-c", HANGING), cwd=tmp_path) as pipe:
+        await pipe.handshake()
+        await pipe.send({"method": "hang"})
+        await until_stopping(told)
+        pipe.process.send_signal(signal.SIGTERM)
+        began = trio.current_time()
+        with trio.fail_after(12):
+            assert await pipe.process.wait() == 1
+        assert trio.current_time() - began >= 9
+
+
+async def test_one_signal_arms_the_watchdog_although_the_event_loop_hangs(tmp_path: Path) -> None:
+    """App Server notes: Shutdown; the same as above, in less time."""
+    program = (
+        "import os, signal\n"
+        "from knightcode.app_server.shutdown import Watchdog\n"
+        "from knightcode.app_server.signals import StopSignals\n"
+        "watchdog = Watchdog(lambda: print('children ended', flush=True), 0.2)\n"
+        "watchdog.start()\n"
+        "signals = StopSignals()\n"
+        "signals.install()\n"
+        "with signals.listening(watchdog.arm, os._exit):\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    while True:\n"
+        "        pass\n"
+    )
+    with trio.fail_after(PATIENCE):
+        done = await trio.run_process(
+            (sys.executable, "-c", program), capture_stdout=True, check=False, env=environment(tmp_path)
+        )
+    assert (done.returncode, done.stdout) == (1, b"children ended\n")
+
+
 async def test_a_second_signal_while_the_program_still_loads_exits_at_once_with_its_number(
     tmp_path: Path,
 ) -> None:
@@ -400,8 +482,14 @@ async def test_the_watchdog_ends_a_process_whose_event_loop_hangs_after_its_last
         "    raise OSError('one could not be ended')\n"
         "kept = Watchdog(lambda: print('never'), 0.1)\n"
         "kept.start()\n"
+        "kept.arm()\n"
         "kept.disarm()\n"
-        "Watchdog(last_act, 0.2).start()\n"
+        "unarmed = Watchdog(lambda: print('never'), 0.1)\n"
+        "unarmed.start()\n"
+        "armed = Watchdog(last_act, 0.2)\n"
+        "armed.start()\n"
+        "armed.arm()\n"
+        "armed.arm()\n"
         "time.sleep(600)\n"
     )
     with trio.fail_after(PATIENCE):

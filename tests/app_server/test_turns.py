@@ -593,3 +593,20 @@ def kill_sleepers() -> None:
                     os.kill(int(entry.name), 9)
             except OSError:
                 continue
+
+
+async def test_only_the_tools_of_the_settings_are_offered_and_run(tmp_path: Path) -> None:
+    """Settings: Tools."""
+    home = tmp_path / "home"
+    (home / "agent").mkdir(parents=True)
+    (home / "agent" / "settings.json").write_text('{"defaultTools": ["-bash"]}')
+    script = write_script(tmp_path / "script.json", [tool("bash", command="touch ran")], [text("done")])
+    async with open_pipe(home, "--scripted-model", str(script)) as pipe:
+        await pipe.handshake()
+        thread_id = await pipe.start_thread(tmp_path, approvalMode="fullAccess")
+        await pipe.run_turn(thread_id)
+        items = [params["item"] for method, params in pipe.notifications() if method == "item/completed"]
+        assert [item["output"] for item in items if item["type"] == "toolCall"] == [
+            [{"type": "text", "text": "Tool bash not found"}]
+        ]
+    assert not (tmp_path / "ran").exists()

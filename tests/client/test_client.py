@@ -205,6 +205,30 @@ async def test_a_handler_whose_request_is_taken_back_is_cancelled(
 
 
 @both
+async def test_a_handler_whose_server_died_is_cancelled(tmp_path: Path, transport: Transport) -> None:
+    """App Server: Approvals; a question that nobody waits for is not shown any longer."""
+    script = write_script(tmp_path / "script.json", [tool("bash", command="touch ran")])
+    async with transport(tmp_path, script) as link:
+        listener = await greeted(link)
+        asked, cancelled = trio.Event(), trio.Event()
+
+        async def think(_: ToolCallRequestApprovalParams) -> Wire:
+            asked.set()
+            try:
+                await trio.sleep_forever()
+            finally:
+                cancelled.set()
+
+        link.client.on_request(ToolCallRequestApprovalParams, think)
+        await listener.start_turn(await listener.start_thread(tmp_path, approval_mode="ask"))
+        with trio.fail_after(PATIENCE):
+            await asked.wait()
+            link.die()
+            await cancelled.wait()
+    assert not (tmp_path / "ran").exists()
+
+
+@both
 async def test_waiting_requests_learn_that_the_server_died(tmp_path: Path, transport: Transport) -> None:
     """App Server notes: In-process client and host; no request waits for an answer that cannot come."""
     script = write_script(tmp_path / "script.json", [text("Hello")])

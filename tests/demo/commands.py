@@ -127,8 +127,14 @@ class TerminalDemo:
 
 
 @asynccontextmanager
-async def open_terminal_demo(environ: dict[str, str], *arguments: str) -> AsyncIterator[TerminalDemo]:
-    """A demo in the foreground of a terminal of its own, so that Ctrl-C reaches what a user's would."""
+async def open_terminal_demo(
+    environ: dict[str, str], *arguments: str, stdout: int | None = None
+) -> AsyncIterator[TerminalDemo]:
+    """A demo in the foreground of a terminal of its own, so that Ctrl-C reaches what a user's would.
+
+    Args:
+        stdout: a descriptor for what it shows, in place of the terminal.
+    """
     ours, theirs = pty.openpty()
     # setsid makes the terminal the child's controlling one, which only a shell's helper can do from outside.
     launcher = "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
@@ -138,7 +144,7 @@ async def open_terminal_demo(environ: dict[str, str], *arguments: str) -> AsyncI
             [sys.executable, "-I", "-S", "-c", launcher, *COMMAND, *arguments],
             env=environ,
             stdin=theirs,
-            stdout=theirs,
+            stdout=theirs if stdout is None else stdout,
             stderr=theirs,
         )
     finally:

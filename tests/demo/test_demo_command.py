@@ -24,6 +24,8 @@ from tests.demo.commands import (
     server_below,
 )
 
+CHOICES = "accept (y), decline (n) or cancel (c)"
+
 
 @attrs.frozen
 class Run:
@@ -105,6 +107,7 @@ def test_the_printed_lines_are_the_ones_in_the_file(sample: Run) -> None:
 
 def test_the_printed_commands_have_the_turn_once_more(sample: Run) -> None:
     commands = sample.done.out[sample.done.out.index("\ncd ") : sample.done.out.index("\nThe demo did")]
+    (sample.kept / "project" / "left-by-the-turn").touch()
     done = subprocess.run(
         ["sh", "-c", commands],
         env=sample.environ,
@@ -114,6 +117,7 @@ def test_the_printed_commands_have_the_turn_once_more(sample: Run) -> None:
         timeout=SECONDS,
         check=False,
     )
+    assert not (sample.kept / "project" / "left-by-the-turn").exists()
     messages = [json.loads(line) for line in done.stdout.splitlines()]
     assert [message["id"] for message in messages if "result" in message] == [1, 2, 3]
     (ended,) = [
@@ -214,7 +218,41 @@ def test_a_turn_that_fails_makes_the_demo_fail(tmp_path: Path) -> None:
     )
     assert "no luck today" in done.out
     assert "The turn is failed, so the demo was not shown to its end." in done.out
+    assert "The same over the protocol" not in done.out
     assert done.code == 1
+
+
+@pytest.mark.parametrize("text", ['{"providers": {"mine": {}}}', "{"])
+def test_a_models_json_with_a_mistake_is_told_beside_the_model_that_is_missing(
+    text: str, tmp_path: Path
+) -> None:
+    environ = model_of_ones_own(tmp_path)
+    (tmp_path / "agent" / "models.json").write_text(text)
+    done = run_demo(environ, "--model", "mine/one")
+    assert (done.code, done.out) == (1, "")
+    assert f"\nwarning: {tmp_path}/agent/models.json: " in done.err
+    assert kept_folders(tmp_path) == []
+
+
+def test_a_models_json_with_a_mistake_is_told_once_when_the_demo_goes_on_without_it(tmp_path: Path) -> None:
+    environ = model_of_ones_own(tmp_path)
+    (tmp_path / "agent" / "models.json").write_text("{")
+    done = run_demo(environ)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.count(f"{tmp_path}/agent/models.json: ") == 1
+    assert f"  warning  {tmp_path}/agent/models.json: " in done.out
+
+
+def test_a_broken_settings_file_is_told_once_beside_a_model_that_can_be_used(tmp_path: Path) -> None:
+    environ = model_of_ones_own(tmp_path, {"steps": [{"text": "I do nothing."}]})
+    (tmp_path / "agent" / "settings.json").write_text("{")
+    done = run_demo(environ, "--yes")
+    assert done.out.count("settings.json is not valid JSON") == 1
+    (kept,) = kept_folders(tmp_path)
+    logged = [json.loads(line) for line in (kept / "server.log").read_text().splitlines()]
+    problems = [line["reason"] for line in logged if line["event"] == "configuration problem"]
+    assert len(problems) == 2  # the server that was asked for its models, and the one of the turn
+    assert all("settings.json is not valid JSON" in problem for problem in problems)
 
 
 async def test_a_server_that_dies_ends_the_demo_with_its_log_named(tmp_path: Path) -> None:
@@ -245,13 +283,13 @@ async def test_ctrl_c_interrupts_the_turn_and_the_demo_ends_in_good_order(tmp_pa
 async def test_ctrl_c_takes_back_the_question_that_a_person_is_asked(tmp_path: Path) -> None:
     with trio.fail_after(SECONDS):
         async with open_terminal_demo(private_environ(tmp_path), "--scripted") as demo:
-            await demo.wait_for("run it? y/n/cancel: ")
+            await demo.wait_for(f"{CHOICES}? ")
             demo.type("\x03")
             await demo.wait_for("Interrupting the turn.")
             code, shown = await demo.wait_for_end()
     assert code == 1
     assert "The turn is interrupted after" in shown
-    assert "y/n/cancel" not in shown
+    assert CHOICES not in shown
     assert running_below(tmp_path / "temporary") == []
 
 
@@ -270,7 +308,7 @@ async def test_a_second_ctrl_c_ends_the_server_at_once(tmp_path: Path) -> None:
             code, shown = await demo.wait_for_end()
     assert code == 1
     assert "knightcode demo: stopped; the server has ended" in shown
-    assert "Copy, session file and log stay in" in shown
+    assert "Copy, session file and log stay until you remove them:\n  rm -rf " in shown
     assert running_below(tmp_path / "temporary") == []
 
 
@@ -292,8 +330,11 @@ async def test_ctrl_c_before_the_turn_leaves_nothing_behind(tmp_path: Path) -> N
 async def test_a_person_at_a_terminal_is_asked_and_may_decline(tmp_path: Path) -> None:
     with trio.fail_after(SECONDS):
         async with open_terminal_demo(private_environ(tmp_path)) as demo:
-            for answer in ("what?\n", "y\n", "n\n"):
-                await demo.wait_for("run it? y/n/cancel: ")
+            await demo.wait_for(f"{CHOICES}? ")
+            demo.type("what?\n")
+            await demo.wait_for(f"That is no answer; please type {CHOICES}.\n")
+            for answer in ("accept\n", "N\n"):
+                await demo.wait_for(f"{CHOICES}? ")
                 demo.type(answer)
             code, shown = await demo.wait_for_end()
     assert code == 1
@@ -306,7 +347,7 @@ async def test_in_ci_a_terminal_is_no_person_and_gets_colours_all_the_same(tmp_p
         async with open_terminal_demo(private_environ(tmp_path, CI="true")) as demo:
             code, shown = await demo.wait_for_end()
     assert code == 0
-    assert "y/n/cancel" not in shown
+    assert CHOICES not in shown
     assert "\x1b[32m+    return -(-items // per_page)\x1b[0m" in shown
 
 
@@ -326,3 +367,32 @@ def test_a_reader_that_goes_away_does_not_break_the_demo(tmp_path: Path) -> None
     reader.stdin.close()
     assert (done.returncode, done.stderr) == (0, b"")
     assert running_below(tmp_path) == []
+
+
+def test_a_demo_whose_output_cannot_be_written_fails_and_says_so(tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "--scripted"],
+            env=private_environ(tmp_path),
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    said = "knightcode demo: what it had to say could not be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, said)
+    assert running_below(tmp_path) == []
+
+
+async def test_a_question_that_nobody_could_read_is_not_waited_for(tmp_path: Path) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        with trio.fail_after(SECONDS):
+            async with open_terminal_demo(private_environ(tmp_path), "--scripted", stdout=full) as demo:
+                code, shown = await demo.wait_for_end()
+    finally:
+        os.close(full)
+    assert code == 1
+    assert "could not be written: No space left on device" in shown

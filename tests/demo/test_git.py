@@ -57,6 +57,17 @@ async def test_a_diff_shows_new_files_and_leaves_the_index_alone(tmp_path: Path)
     assert status == " M a\n?? b\n"
 
 
+async def test_a_diff_shows_also_what_has_been_committed_since(tmp_path: Path) -> None:
+    git = Git.find({"PATH": os.environ["PATH"]})
+    (tmp_path / "a").write_text("one\n")
+    with trio.fail_after(SECONDS):
+        await git.begin(tmp_path)
+        (tmp_path / "a").write_text("two\n")
+        await git.run(tmp_path, "commit", "--quiet", "--all", "--message", "Mine")
+        diff = await git.diff(tmp_path)
+    assert diff.endswith("\n-one\n+two\n")
+
+
 async def test_the_list_leaves_out_what_git_ignores_and_is_none_where_git_cannot_tell(tmp_path: Path) -> None:
     git = Git.find({"PATH": os.environ["PATH"], "GIT_CEILING_DIRECTORIES": str(tmp_path)})
     inside, outside = tmp_path / "inside", tmp_path / "outside"

@@ -54,5 +54,12 @@ def test_writing_to_a_reader_that_has_gone_is_no_error() -> None:
     with open(writing, "w", encoding="utf-8") as stream:
         screen = Screen(stream)
         screen.line("nobody reads this")
-        assert screen.lost
+        assert (screen.lost, screen.failure) == (True, None)
         screen.line("nor this")
+
+
+def test_output_that_cannot_be_written_is_an_error_with_its_reason() -> None:
+    with open("/dev/full", "w", encoding="utf-8") as stream:
+        screen = Screen(stream)
+        screen.line("there is no room for this")
+        assert (screen.lost, screen.failure) == (True, "No space left on device")

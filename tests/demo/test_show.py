@@ -149,7 +149,7 @@ def test_calls_side_by_side_are_told_apart_when_they_end() -> None:
         ended("b"),
         ended("a"),
     )
-    assert text == "\n> read a\n\n> read b\n  ok\n  read a: ok\n"
+    assert text == "\n> read a\n\n> read b\n  read b: ok\n  read a: ok\n"
 
 
 def test_changed_files_are_shown_as_diffs_in_place_of_the_output() -> None:

@@ -1,5 +1,6 @@
 """Shorthand of the tests: models, requests, and a reply with the events that it emitted."""
 
+from contextlib import aclosing
 from typing import Any
 
 import attrs
@@ -11,7 +12,7 @@ from knightcode.models.adapters.anthropic_messages import AnthropicMessages
 from knightcode.models.adapters.base import Adapter
 from knightcode.models.adapters.openai_chat import OpenAIChat
 from knightcode.models.auth import Credentials
-from knightcode.models.http import open_http
+from knightcode.models.http import Http
 from knightcode.models.model import Model
 from knightcode.models.reply import ReplyBuilder
 from knightcode.models.request import ModelRequest
@@ -76,7 +77,7 @@ async def ask_loopback(
 ) -> tuple[Asked, Loopback]:
     """Send a request through its adapter to a server with one answer."""
     with trio.fail_after(5):
-        async with open_loopback(answer) as server, open_http({}) as http:
+        async with open_loopback(answer) as server, aclosing(Http({})) as http:
             wire = HttpWire(http, settings or ModelSettings())
             adapter: Adapter = OpenAIChat(wire)
             if request.model.api == "anthropic-messages":

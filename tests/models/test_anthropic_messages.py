@@ -1,5 +1,6 @@
 """The Anthropic Messages adapter against a server of our own."""
 
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import trio.testing
 from knightcode.messages import AssistantMessage, Cost, TextBlock, ThinkingBlock, ToolCallBlock, Usage
 from knightcode.models.adapters.anthropic_messages import REDACTED_TEXT, AnthropicMessages
 from knightcode.models.auth import Credentials
-from knightcode.models.http import open_http
+from knightcode.models.http import Http
 from knightcode.models.model import Prices
 from knightcode.models.settings import ModelSettings
 from knightcode.models.wire import HttpWire
@@ -229,7 +230,7 @@ async def test_giving_up_within_the_stream_closes_the_connection_and_leaves_the_
     answer: Answer = [SSE + named(START, opened(0, "text", text="So")), Silence()]
     asked = Asked(MODEL)
     with trio.fail_after(5):
-        async with open_loopback(answer) as server, open_http({}) as http:
+        async with open_loopback(answer) as server, aclosing(Http({})) as http:
             async with trio.open_nursery() as nursery:
                 adapter = AnthropicMessages(HttpWire(http, ModelSettings()))
                 credentials = Credentials(server.url, KEY)

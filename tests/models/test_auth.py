@@ -77,13 +77,6 @@ async def test_the_environment_gives_keys_in_its_order(
     assert await registry.auth.resolve(model) == credentials
 
 
-async def test_a_key_from_the_command_line_beats_all_others(tmp_path: Path) -> None:
-    registry = registry_of(tmp_path, {"ANTHROPIC_AUTH_TOKEN": "t"}, anthropic={"apiKey": "f"})
-    registry.auth.runtime_keys["anthropic"] = "r"
-    model = found(registry, "anthropic", "claude-opus-5")
-    assert await registry.auth.resolve(model) == Credentials("https://api.anthropic.com", "r")
-
-
 async def test_a_key_of_the_file_beats_the_environment(tmp_path: Path) -> None:
     registry = registry_of(tmp_path, {"ANTHROPIC_AUTH_TOKEN": "t"}, anthropic={"apiKey": "f"})
     model = found(registry, "anthropic", "claude-opus-5")

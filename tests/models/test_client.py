@@ -1,6 +1,9 @@
 """The client: whatever happens, the reply is finished."""
 
 import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -105,15 +108,14 @@ async def test_cancelling_leaves_the_reply_to_the_caller(tmp_path: Path) -> None
             await server.client_left.wait()
 
 
-async def test_settings_can_be_given_with_a_request(tmp_path: Path) -> None:
+async def test_a_request_follows_the_settings_of_the_client(tmp_path: Path) -> None:
     settings = ModelSettings(timeout_ms=50, idle_timeout_ms=0)
     with trio.fail_after(5):
         async with (
             open_loopback([Silence()]) as server,
-            open_model_client(registry_for(tmp_path, server.url)) as client,
+            open_model_client(registry_for(tmp_path, server.url), settings) as client,
         ):
-            asked = Asked(client.registry.models[-1])
-            await client.stream(ask(asked.model), asked.reply, settings)
+            asked = await stream(client)
     assert asked.outcome == ("error", "request timed out: no response within 0.05 s")
 
 
@@ -134,11 +136,57 @@ async def test_a_given_script_is_played_and_keeps_its_place(tmp_path: Path) -> N
         assert [(await stream(client)).outcome[0] for _ in range(3)] == ["stop", "length", "error"]
 
 
-async def test_preparing_loads_the_http_library_ahead(tmp_path: Path) -> None:
-    with trio.fail_after(10):
-        async with open_model_client(registry_for(tmp_path, "http://127.0.0.1:1")) as client:
-            await client.prepare()
-            assert (await stream(client)).message.stop_reason == "error"
+FIRST_REQUEST = """
+import pathlib, sys, threading, trio
+from knightcode.models import client, registry
+from tests.models.asking import Asked, ask
+
+seen = []
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("httpcore2", "knightcode.models.http"):
+            seen.append((name, threading.current_thread() is threading.main_thread()))
+
+async def main():
+    known = registry.ModelRegistry.load(pathlib.Path(sys.argv[1]), {})
+    async with client.open_model_client(known) as models, trio.open_nursery() as nursery:
+        asked = [Asked(known.find("x", "m")) for _ in range(2)]
+        for one in asked:
+            nursery.start_soon(models.stream, ask(one.model), one.reply)
+    print([one.outcome[0] for one in asked], sorted(seen))
+
+sys.modules.pop("knightcode.models.http", None)  # a helper of the tests has it
+sys.modules.pop("httpcore2", None)
+sys.meta_path.insert(0, Watch())
+trio.run(main)
+"""
+
+
+def test_the_http_library_is_loaded_outside_of_the_event_loop(tmp_path: Path) -> None:
+    registry_for(tmp_path, "http://127.0.0.1:1")
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_REQUEST, str(tmp_path)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(root), str(root / "protocol")))},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    told = "['error', 'error'] [('httpcore2', False), ('knightcode.models.http', False)]\n"
+    assert (done.stdout, done.stderr) == (told, "")
+
+
+async def test_closing_the_client_is_bounded_and_goes_through_when_cancelled(tmp_path: Path) -> None:
+    answer = [SSE + records(HI, "[DONE]") + END]
+    with trio.fail_after(5):
+        async with open_loopback(answer) as server:
+            with trio.CancelScope() as scope:
+                async with open_model_client(registry_for(tmp_path, server.url)) as client:
+                    assert (await stream(client)).outcome == ("stop", None)
+                    scope.cancel()
+            await server.client_left.wait()
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,7 @@ def test_comments_and_a_byte_order_mark_are_ignored(text: bytes, value: Any) -> 
         (b'// one\n/* two\n*/ {"a" 1}', "line 3, column 9: Expecting ':' delimiter"),
         (b"\xff", "byte 0: not UTF-8 text"),
         (b"[Infinity]", "Infinity is not a JSON value"),
+        (b"[-1e999]", "the number -1e999 is out of range"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"a": "unended // x', "line 1, column 7: Unterminated string starting at"),
     ],

@@ -1,13 +1,14 @@
 """HTTP to providers: reuse, limits, cancellation."""
 
 import socket
+from contextlib import aclosing
 
 import pytest
 import trio
 import trio.testing
 
 from knightcode.models.errors import RequestFailedError
-from knightcode.models.http import Http, HttpResponse, open_http
+from knightcode.models.http import Http, HttpResponse
 from tests.models.loopback import (
     CERTIFICATE,
     END,
@@ -37,7 +38,7 @@ async def post(http: Http, url: str, **limits: float) -> HttpResponse:
 
 async def test_a_request_arrives_as_it_was_given() -> None:
     with trio.fail_after(5):
-        async with open_loopback([plain(200, b"fine")]) as server, open_http({}) as http:
+        async with open_loopback([plain(200, b"fine")]) as server, aclosing(Http({})) as http:
             response = await post(http, server.url)
             assert (response.status, await read_all(response)) == (200, b"fine")
     seen = server.requests[0]
@@ -57,7 +58,10 @@ async def test_a_request_arrives_as_it_was_given() -> None:
 async def test_two_requests_one_after_the_other_use_one_connection() -> None:
     answer = [SSE + chunk(b"one") + chunk(b"two") + END]
     with trio.fail_after(5):
-        async with open_loopback(answer, answer, [plain(200, b"three")]) as server, open_http({}) as http:
+        async with (
+            open_loopback(answer, answer, [plain(200, b"three")]) as server,
+            aclosing(Http({})) as http,
+        ):
             assert [await read_all(await post(http, server.url)) for _ in range(3)] == [
                 b"onetwo",
                 b"onetwo",
@@ -70,7 +74,7 @@ async def test_a_response_left_before_its_end_takes_its_connection_with_it() -> 
     with trio.fail_after(5):
         async with (
             open_loopback([SSE + chunk(b"one"), Silence()], [plain(200, b"")]) as server,
-            open_http({}) as http,
+            aclosing(Http({})) as http,
         ):
             response = await post(http, server.url)
             assert await response.receive() == b"one"
@@ -83,7 +87,7 @@ async def test_a_response_left_before_its_end_takes_its_connection_with_it() -> 
 async def test_draining_keeps_the_connection_of_a_body_that_ends_at_once() -> None:
     answer = [SSE + chunk(b"one") + chunk(b"two") + END]
     with trio.fail_after(5):
-        async with open_loopback(answer, answer) as server, open_http({}) as http:
+        async with open_loopback(answer, answer) as server, aclosing(Http({})) as http:
             for _ in range(2):
                 response = await post(http, server.url)
                 await response.receive()
@@ -95,7 +99,11 @@ async def test_draining_keeps_the_connection_of_a_body_that_ends_at_once() -> No
 @pytest.mark.parametrize("answer", [[Silence()], [SSE + chunk(b"one"), Silence()]], ids=["head", "body"])
 async def test_cancelling_closes_the_socket(answer: list[bytes | Silence]) -> None:
     with trio.fail_after(5):
-        async with open_loopback(answer) as server, open_http({}) as http, trio.open_nursery() as nursery:
+        async with (
+            open_loopback(answer) as server,
+            aclosing(Http({})) as http,
+            trio.open_nursery() as nursery,
+        ):
 
             async def ask() -> None:
                 response = await post(http, server.url)
@@ -114,7 +122,7 @@ async def test_cancelling_closes_the_socket(answer: list[bytes | Silence]) -> No
 
 async def test_a_head_that_does_not_come_in_time_is_a_time_out() -> None:
     with trio.fail_after(5):
-        async with open_loopback([Silence()]) as server, open_http({}) as http:
+        async with open_loopback([Silence()]) as server, aclosing(Http({})) as http:
             with pytest.raises(RequestFailedError, match=r"^request timed out: no response within 0.05 s$"):
                 await post(http, server.url, header_seconds=0.05)
             await server.client_left.wait()
@@ -122,7 +130,7 @@ async def test_a_head_that_does_not_come_in_time_is_a_time_out() -> None:
 
 async def test_a_body_that_stops_is_a_time_out_after_the_idle_time() -> None:
     with trio.fail_after(5):
-        async with open_loopback([SSE + chunk(b"one"), Silence()]) as server, open_http({}) as http:
+        async with open_loopback([SSE + chunk(b"one"), Silence()]) as server, aclosing(Http({})) as http:
             response = await post(http, server.url, idle_seconds=0.05)
             assert await response.receive() == b"one"
             with pytest.raises(RequestFailedError, match=r"^request timed out: nothing arrived for 0.05 s$"):
@@ -133,7 +141,7 @@ async def test_a_body_that_stops_is_a_time_out_after_the_idle_time() -> None:
 
 async def test_a_connection_cut_within_the_body_is_a_connection_error() -> None:
     with trio.fail_after(5):
-        async with open_loopback([SSE + chunk(b"one"), Cut()]) as server, open_http({}) as http:
+        async with open_loopback([SSE + chunk(b"one"), Cut()]) as server, aclosing(Http({})) as http:
             response = await post(http, server.url)
             assert await response.receive() == b"one"
             with pytest.raises(RequestFailedError, match=r"^connection error: "):
@@ -144,7 +152,7 @@ async def test_a_connection_cut_within_the_body_is_a_connection_error() -> None:
 
 async def test_a_connection_cut_before_the_head_is_a_connection_error() -> None:
     with trio.fail_after(5):
-        async with open_loopback([Cut()]) as server, open_http({}) as http:
+        async with open_loopback([Cut()]) as server, aclosing(Http({})) as http:
             with pytest.raises(RequestFailedError, match=r"^connection error: "):
                 await post(http, server.url)
 
@@ -154,7 +162,7 @@ async def test_a_port_that_nobody_listens_on_is_a_connection_error() -> None:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         with trio.fail_after(5):
-            async with open_http({}) as http:
+            async with aclosing(Http({})) as http:
                 with pytest.raises(RequestFailedError, match=r"^connection error: ."):
                     await post(http, f"http://127.0.0.1:{port}")
 
@@ -164,7 +172,7 @@ async def test_a_port_that_nobody_listens_on_is_a_connection_error() -> None:
 )
 async def test_an_address_that_is_none_is_a_connection_error(url: str) -> None:
     with trio.fail_after(5):
-        async with open_http({}) as http:
+        async with aclosing(Http({})) as http:
             with pytest.raises(RequestFailedError, match=r"^connection error: "):
                 await post(http, url)
 
@@ -172,7 +180,7 @@ async def test_an_address_that_is_none_is_a_connection_error(url: str) -> None:
 @pytest.mark.parametrize("value", ["secret\n", "sécret", "", "a\r\nInjected: yes"])
 async def test_a_header_that_cannot_be_sent_fails_without_being_quoted(value: str) -> None:
     with trio.fail_after(5):
-        async with open_http({}) as http:
+        async with aclosing(Http({})) as http:
             with pytest.raises(RequestFailedError) as failure:
                 await http.post("http://127.0.0.1:1/", {"x-api-key": value}, b"")
     assert str(failure.value) == (
@@ -182,7 +190,7 @@ async def test_a_header_that_cannot_be_sent_fails_without_being_quoted(value: st
 
 async def test_the_text_of_an_error_is_bounded() -> None:
     with trio.fail_after(5):
-        async with open_loopback([plain(500, b" " + b"x" * 100_000)]) as server, open_http({}) as http:
+        async with open_loopback([plain(500, b" " + b"x" * 100_000)]) as server, aclosing(Http({})) as http:
             response = await post(http, server.url)
             assert await response.read_text() == "x" * (64 * 1024 - 1)
             await response.aclose()
@@ -191,7 +199,7 @@ async def test_the_text_of_an_error_is_bounded() -> None:
 async def test_requests_to_other_hosts_go_through_the_proxy_and_those_to_this_machine_do_not() -> None:
     answers = [plain(200, b"by proxy")], [plain(200, b"directly")]
     with trio.fail_after(5):
-        async with open_loopback(*answers) as server, open_http({"http_proxy": server.url}) as http:
+        async with open_loopback(*answers) as server, aclosing(Http({"http_proxy": server.url})) as http:
             assert await read_all(await post(http, "http://api.acme.example")) == b"by proxy"
             assert await read_all(await post(http, server.url)) == b"directly"
     assert [seen.path for seen in server.requests] == ["http://api.acme.example/v1/x?y=1", "/v1/x?y=1"]
@@ -199,7 +207,7 @@ async def test_requests_to_other_hosts_go_through_the_proxy_and_those_to_this_ma
 
 async def test_a_proxy_of_an_unknown_kind_is_named() -> None:
     with trio.fail_after(5):
-        async with open_http({}, "gopher://user:secret@proxy:1") as http:
+        async with aclosing(Http({}, "gopher://user:secret@proxy:1")) as http:
             with pytest.raises(RequestFailedError) as failure:
                 await post(http, "http://api.acme.example")
     assert str(failure.value) == "connection error: the proxy gopher://proxy:1/ is neither HTTP nor SOCKS 5"
@@ -207,7 +215,7 @@ async def test_a_proxy_of_an_unknown_kind_is_named() -> None:
 
 async def test_a_refused_tunnel_is_a_connection_error() -> None:
     with trio.fail_after(5):
-        async with open_loopback([head(403)]) as server, open_http({"https_proxy": server.url}) as http:
+        async with open_loopback([head(403)]) as server, aclosing(Http({"https_proxy": server.url})) as http:
             with pytest.raises(RequestFailedError, match=r"^connection error: 403 Whatever$"):
                 await post(http, "https://api.acme.example")
     assert [(seen.method, seen.path) for seen in server.requests] == [("CONNECT", "api.acme.example:443")]
@@ -219,7 +227,7 @@ async def test_two_requests_at_once_use_two_connections() -> None:
     with trio.fail_after(5):
         async with (
             open_loopback(answer, answer) as server,
-            open_http({}) as http,
+            aclosing(Http({})) as http,
             trio.open_nursery() as nursery,
         ):
 
@@ -238,7 +246,7 @@ async def test_a_secure_connection_is_checked_and_used_again(monkeypatch: pytest
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
     answer = [SSE + chunk(b"one") + chunk(b"two"), END]
     with trio.fail_after(5):
-        async with open_loopback(answer, answer, secure=True) as server, open_http({}) as http:
+        async with open_loopback(answer, answer, secure=True) as server, aclosing(Http({})) as http:
             assert [await read_all(await post(http, server.url)) for _ in range(2)] == [b"onetwo", b"onetwo"]
     assert [seen.connection for seen in server.requests] == [1, 1]
 
@@ -248,7 +256,7 @@ async def test_a_certificate_that_nobody_vouches_for_is_a_connection_error(
 ) -> None:
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     with trio.fail_after(5):
-        async with open_loopback(secure=True) as server, open_http({}) as http:
+        async with open_loopback(secure=True) as server, aclosing(Http({})) as http:
             with pytest.raises(RequestFailedError, match=r"^connection error: .*certificate"):
                 await post(http, server.url)
     assert server.requests == []

@@ -281,7 +281,16 @@ async def test_content_in_parts_is_joined() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"nonsense", b'{"choices":{}}', b'{"choices":[{"delta":{"content":5}}]}', b"\xff"]
+    "data",
+    [
+        b"nonsense",
+        b'{"choices":{}}',
+        b'{"choices":[{"delta":{"content":5}}]}',
+        b'{"choices":[],"usage":{"cost":NaN}}',
+        b'{"choices":[],"future":' + b"[" * 100_000,
+        b"\xff",
+    ],
+    ids=lambda data: repr(data[:30]),
 )
 async def test_a_chunk_that_cannot_be_read_is_an_error(data: bytes) -> None:
     asked = await reply_to(piece(content="So"), data)

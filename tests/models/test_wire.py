@@ -1,6 +1,7 @@
 """One request through the wire: accepted, refused, retried, inspected."""
 
 from collections.abc import Mapping
+from contextlib import aclosing
 from typing import Any
 
 import attrs
@@ -8,7 +9,7 @@ import pytest
 import trio
 
 from knightcode.models.errors import RequestFailedError
-from knightcode.models.http import open_http
+from knightcode.models.http import Http
 from knightcode.models.request import RequestInspector
 from knightcode.models.settings import ModelSettings
 from knightcode.models.sse import SseEvent
@@ -31,7 +32,7 @@ async def exchange(
 ) -> tuple[Outcome, Loopback]:
     outcome = Outcome()
     with trio.fail_after(5):
-        async with open_loopback(*answers) as server, open_http({}) as http:
+        async with open_loopback(*answers) as server, aclosing(Http({})) as http:
             wire = HttpWire(http, settings or ModelSettings(), jitter=lambda: 1.0)
             try:
                 async with wire.events(f"{server.url}/x", {}, {"n": 1}, inspector) as stream:

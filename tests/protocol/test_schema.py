@@ -1,6 +1,10 @@
 """Source: app server, "Method reference", "Limits and client reference"."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +72,55 @@ def test_the_stored_schema_is_what_the_structs_say() -> None:
 def test_checking_fails_on_a_different_or_missing_file_and_writing_mends_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "schema.json"
+    path = tmp_path / "the schema.json"
+    mend = f"write it anew: python -m knightcode_protocol.schema '{path}'\n"
     assert main(["--check", str(path)]) == 1
+    assert capsys.readouterr().err == f"{path} does not exist; {mend}"
     path.write_text("{}")
     assert main(["--check", str(path)]) == 1
-    assert capsys.readouterr().err.count("nox -s schema") == 2
+    assert capsys.readouterr().err == f"{path} is not what the structs say; {mend}"
     assert main([str(path)]) == 0
     assert main(["--check", str(path)]) == 0
     assert path.read_bytes() == STORED.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wrong"), [(["--check"], "cannot be read: Is a directory"), ([], "cannot be written: Is a")]
+)
+def test_a_path_that_cannot_be_used_is_an_error_with_its_reason(
+    arguments: list[str], wrong: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith(f"{tmp_path} {wrong}")
+
+
+def test_an_installed_package_writes_the_schema_where_it_is_told_to_and_nowhere_else(tmp_path: Path) -> None:
+    site, made = tmp_path / "site-packages", tmp_path / "schema.json"
+    shutil.copytree(
+        STORED.parent / "knightcode_protocol",
+        site / "knightcode_protocol",
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-B", "-m", "knightcode_protocol.schema", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(site)},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+
+    for without in (run(), run("--check")):
+        assert without.returncode == 2
+        assert "give the path of the schema's file" in without.stderr
+    done = run("schema.json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert made.read_bytes() == STORED.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["schema.json", "site-packages"]
+    assert [path.name for path in site.iterdir()] == ["knightcode_protocol"]
 
 
 def test_the_schema_is_valid_and_every_reference_leads_to_a_definition() -> None:

@@ -15,7 +15,8 @@ from knightcode.messages import (
     UserMessage,
 )
 from knightcode.sessions.clock import iso
-from knightcode.sessions.entries import Entry, MessageEntry
+from knightcode.sessions.entries import Entry, MessageEntry, SessionHeader, UnknownEntry, header_of
+from knightcode.sessions.lenient import parse_line
 
 START_MS = 1_807_252_312_480
 START = "2027-04-09T06:31:52.480Z"
@@ -83,6 +84,17 @@ def said(message: Any) -> MessageEntry:
 
 def json_line(**members: Any) -> bytes:
     return msgspec.json.encode(members) + b"\n"
+
+
+def kind_of(entry: Entry) -> str:
+    """The `type` member of an entry."""
+    return entry.type if isinstance(entry, UnknownEntry) else str(entry.__struct_config__.tag)
+
+
+def header_on(line: bytes) -> SessionHeader | None:
+    """The header on a line; None when the line holds anything else."""
+    record = parse_line(line)
+    return None if record is None else header_of(record)
 
 
 HEADER_LINE = json_line(type="session", version=3, id="s1", timestamp=START, cwd="/srv/shop")

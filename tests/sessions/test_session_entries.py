@@ -40,12 +40,21 @@ from knightcode.sessions.entries import (
     UnknownEntry,
     UsageEntry,
     decode_entry,
-    decode_header,
     encode_entry,
     encode_header,
-    entry_type,
 )
-from tests.sessions.samples import START, START_MS, chain, json_line, reply, result, said, user
+from tests.sessions.samples import (
+    START,
+    START_MS,
+    chain,
+    header_on,
+    json_line,
+    kind_of,
+    reply,
+    result,
+    said,
+    user,
+)
 
 BASE: dict[str, Any] = {"id": "a1", "parentId": None, "timestamp": START}
 
@@ -76,7 +85,7 @@ def test_there_is_a_sample_of_each_type() -> None:
     assert {type(entry) for entry in ONE_OF_EACH} == set(get_args(KnownEntry))
 
 
-@pytest.mark.parametrize("entry", ONE_OF_EACH, ids=entry_type)
+@pytest.mark.parametrize("entry", ONE_OF_EACH, ids=kind_of)
 def test_an_entry_comes_back_from_its_line_as_it_was(entry: Entry) -> None:
     assert decode_entry(encode_entry(entry)) == entry
 
@@ -312,7 +321,7 @@ def test_a_missing_total_is_the_sum_of_the_counts() -> None:
 @settings(max_examples=150)
 def test_no_bytes_make_the_decoder_fail(line: bytes) -> None:
     decode_entry(line)
-    decode_header(line)
+    header_on(line)
 
 
 JSON = st.recursive(
@@ -320,7 +329,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-TYPES = st.sampled_from([entry_type(entry) for entry in ONE_OF_EACH] + ["other"])
+TYPES = st.sampled_from([kind_of(entry) for entry in ONE_OF_EACH] + ["other"])
 
 
 @given(JSON)
@@ -346,7 +355,7 @@ def test_any_data_of_an_extension_comes_back(data: Any) -> None:
 def test_an_object_with_type_and_id_is_always_an_entry(kind: str, members: dict[str, Any]) -> None:
     entry = decode_entry(json_line(**{**members, "type": kind, "id": "a1"}))
     assert entry is not None
-    assert (entry.id, entry_type(entry)) == ("a1", kind)
+    assert (entry.id, kind_of(entry)) == ("a1", kind)
     assert decode_entry(encode_entry(entry)) == entry
 
 
@@ -358,16 +367,16 @@ def test_a_header_is_written_with_all_that_readers_need() -> None:
     assert encode_header(header) == (
         b'{"type":"session","version":3,"id":"s1","timestamp":"2027-04-09T06:31:52.480Z","cwd":"/srv"}'
     )
-    assert decode_header(encode_header(header)) == header
+    assert header_on(encode_header(header)) == header
 
 
 def test_an_old_header_has_version_one_and_may_lack_everything_but_its_id() -> None:
-    assert decode_header(b'{"type":"session","id":"s1","cwd":null}') == SessionHeader(version=1, id="s1")
+    assert header_on(b'{"type":"session","id":"s1","cwd":null}') == SessionHeader(version=1, id="s1")
 
 
 @pytest.mark.parametrize("version", ["3", True, 2.5, [], {}])
 def test_a_version_that_is_no_number_counts_as_the_present_one(version: object) -> None:
-    header = decode_header(json_line(type="session", id="s1", version=version))
+    header = header_on(json_line(type="session", id="s1", version=version))
     assert header == SessionHeader(version=3, id="s1")
 
 
@@ -375,11 +384,11 @@ def test_a_version_that_is_no_number_counts_as_the_present_one(version: object) 
     "line", [b"", b"{}", b'{"type":"session"}', b'{"type":"session","id":5}', b'{"id":"a"}']
 )
 def test_what_has_no_type_and_id_of_a_session_is_no_header(line: bytes) -> None:
-    assert decode_header(line) is None
+    assert header_on(line) is None
 
 
 def test_a_header_after_a_byte_order_mark_is_read() -> None:
-    assert decode_header(b'\xef\xbb\xbf{"type":"session","id":"s1"}') == SessionHeader(version=1, id="s1")
+    assert header_on(b'\xef\xbb\xbf{"type":"session","id":"s1"}') == SessionHeader(version=1, id="s1")
 
 
 @given(st.integers(min_value=-(10**12), max_value=10**14))

@@ -191,3 +191,31 @@ def test_a_session_is_found_by_the_id_in_its_header(tmp_path: Path) -> None:
     put_bytes(tmp_path / "bad.jsonl", b"garbage", 500)
     folders = [tmp_path, other, tmp_path / "missing"]
     assert (find_session(folders, "wanted"), find_session(folders, "want")) == (newest, None)
+
+
+def test_a_file_that_is_named_after_the_session_is_found_without_a_look_at_any_other(tmp_path: Path) -> None:
+    """A look into other files would find the later of two."""
+    named = put(tmp_path / "2027-04-09_wanted.jsonl", id="wanted", modified_s=100)
+    copy = put(tmp_path / "copy.jsonl", id="wanted", modified_s=300)
+    assert find_session([tmp_path], "wanted") == named
+    later = put(tmp_path / "2027-04-10_wanted.jsonl", id="wanted", modified_s=200)
+    assert find_session([tmp_path], "wanted") == later
+    named.unlink()
+    later.unlink()
+    assert find_session([tmp_path], "wanted") == copy
+
+
+@pytest.mark.parametrize("data", [b"", b"garbage", json_line(type="session", version=3, id="else")])
+def test_a_name_that_says_what_the_header_does_not_is_not_believed(tmp_path: Path, data: bytes) -> None:
+    put_bytes(tmp_path / "2027_wanted.jsonl", data, 500)
+    (tmp_path / "2028_wanted.jsonl").mkdir()
+    os.mkfifo(tmp_path / "2029_wanted.jsonl")
+    assert find_session([tmp_path], "wanted") is None
+    true = put(tmp_path / "renamed.jsonl", id="wanted")
+    assert find_session([tmp_path], "wanted") == true
+
+
+@pytest.mark.parametrize("session_id", ["", "/", "..", "a/b", "\0", "x" * 5000, "*"])
+def test_an_id_that_can_be_no_part_of_a_name_is_simply_not_found(tmp_path: Path, session_id: str) -> None:
+    put(tmp_path / "2027_a.jsonl", id="a")
+    assert find_session([tmp_path], session_id) is None

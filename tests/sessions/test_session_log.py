@@ -34,7 +34,6 @@ from knightcode.sessions.entries import (
     TurnError,
     TurnStartEntry,
     decode_entry,
-    decode_header,
 )
 from knightcode.sessions.errors import (
     EntryNotFoundError,
@@ -48,7 +47,7 @@ from knightcode.sessions.errors import (
 from knightcode.sessions.log import SessionLog
 from knightcode.sessions.read import read_session
 from knightcode.sessions.tree import branch, by_id
-from tests.sessions.samples import HEADER_LINE, START, START_MS, json_line, reply, ticking, user
+from tests.sessions.samples import HEADER_LINE, START, START_MS, header_on, json_line, reply, ticking, user
 
 LEVEL: ThinkingLevel = "high"
 
@@ -233,7 +232,7 @@ def test_no_file_is_made_before_the_first_reply(tmp_path: Path) -> None:
     log.append_message(reply())
     header, *lines = planned.read_bytes().splitlines()
     assert log.path == planned
-    assert decode_header(header) == log.header
+    assert header_on(header) == log.header
     assert log.header == SessionHeader(
         version=3, id="s1", timestamp=START, cwd="/srv/shop", parent_session="/old.jsonl"
     )
@@ -349,7 +348,7 @@ def test_what_could_not_be_written_can_be_written_later_without_a_new_entry(tmp_
     log = saved_log(tmp_path, write=disk.write)
     disk.room = 10
     with pytest.raises(SessionWriteError):
-        log.append_turn_start()
+        log.append_custom("x", 1)
     with pytest.raises(SessionWriteError):
         log.flush()
     disk.room = None
@@ -358,6 +357,78 @@ def test_what_could_not_be_written_can_be_written_later_without_a_new_entry(tmp_
     log.flush()
     assert (read_session(file_of(log)).entries, disk.calls) == (log.entries, calls)
     log.close()
+
+
+@pytest.mark.parametrize("room", [None, 0])
+def test_closing_tries_once_more_to_write_what_could_not_be_written(tmp_path: Path, room: int | None) -> None:
+    disk = Disk()
+    log = saved_log(tmp_path, write=disk.write)
+    path, saved = file_of(log), log.entries
+    disk.room = 0
+    with pytest.raises(SessionWriteError):
+        log.append_custom("x", 1)
+    disk.room = room
+    log.close()
+    assert read_session(path).entries == (log.entries if room is None else saved)
+
+
+@pytest.mark.parametrize("room", [0, 1, 60])
+def test_a_start_of_a_turn_that_cannot_be_written_never_was(tmp_path: Path, room: int) -> None:
+    """A turn that nobody was told of must not come up when the disk has room again."""
+    disk = Disk()
+    log = saved_log(tmp_path, write=disk.write)
+
+    def kept() -> tuple[object, ...]:
+        entries = (log.entries, log.branch(), log.leaf_id, dict(log.index), log.context())
+        return (file_of(log).read_bytes(), *entries)
+
+    before, leaf_id = kept(), log.leaf_id
+    disk.room = room
+    with pytest.raises(SessionWriteError, match="No space left on device"):
+        log.append_turn_start()
+    assert kept() == before
+    disk.room = None
+    log.flush()
+    assert kept() == before
+    start = log.append_turn_start()
+    assert start.parent_id == leaf_id
+    assert read_session(file_of(log)).entries == log.entries
+    log.close()
+
+
+def test_a_start_that_fails_takes_only_itself_back(tmp_path: Path) -> None:
+    """What waited to be written before it still waits, and what comes after it has no gap before it."""
+    disk = Disk()
+    log = saved_log(tmp_path, write=disk.write)
+    disk.room = 0
+    with pytest.raises(SessionWriteError):
+        log.append_custom("waits", 1)
+    with pytest.raises(SessionWriteError):
+        log.append_turn_start()
+    disk.room = None
+    log.append_message(user("again"))
+    assert [type(entry) for entry in log.entries] == [MessageEntry, CustomEntry, MessageEntry]
+    assert read_session(file_of(log)).entries == log.entries
+    log.close()
+
+
+def test_a_start_that_cannot_make_the_file_leaves_a_session_that_still_waits_for_one(tmp_path: Path) -> None:
+    disk = Disk(0)
+    log = new_log(tmp_path, write=disk.write)
+    with pytest.raises(SessionWriteError):
+        log.append_entry(TurnEndEntry(turn_id="t", status="completed"), keep_unwritten=False)
+    start = log.append_turn_start()
+    assert (log.entries, log.path, list(tmp_path.iterdir())) == ((start,), None, [])
+    disk.room = None
+    log.append_message(reply())
+    assert read_session(file_of(log)).entries == log.entries
+    log.close()
+
+
+def test_a_start_in_a_session_that_is_kept_in_memory_is_stored_there() -> None:
+    log = new_log(None)
+    start = log.append_turn_start()
+    assert (log.entries, log.path) == ((start,), None)
 
 
 @pytest.mark.parametrize("room", [0, 1, 60, 200])
@@ -515,7 +586,7 @@ def test_an_empty_file_becomes_a_new_session(tmp_path: Path) -> None:
     path.touch()
     log = SessionLog.open(path, now_ms=ticking(), cwd="/srv/shop")
     assert (log.path, log.header.timestamp, log.cwd, log.entries) == (path, START, "/srv/shop", ())
-    assert decode_header(path.read_bytes()) == log.header
+    assert header_on(path.read_bytes()) == log.header
     log.close()
 
 

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from knightcode.config.paths import (
-    SessionFolder,
     agent_dir,
     encode_cwd,
     is_session_id,
@@ -17,7 +16,6 @@ from knightcode.config.paths import (
     project_folder,
     session_dir_override,
     session_file_name,
-    session_folder,
 )
 
 HOME = {"HOME": "/home/ada"}
@@ -50,31 +48,21 @@ def test_the_agent_directory_comes_from_the_environment_else_from_home() -> None
     assert agent_dir({**HOME, "KNIGHTCODE_CODING_AGENT_DIR": ""}) == Path("/home/ada/.knightcode/agent")
 
 
-def test_the_session_directory_is_the_flag_then_the_variable_then_the_setting_then_the_default() -> None:
+def test_the_session_directory_is_the_flag_then_the_variable_then_the_setting_else_nobody_s_choice() -> None:
     """Session files: Choosing another folder."""
     environ = {**HOME, "KNIGHTCODE_CODING_AGENT_SESSION_DIR": "/from/env"}
-    default = Path("/home/ada/.knightcode/agent/sessions/--srv-shop--")
     chosen = [
-        session_folder(environ, cwd="/srv/shop", flag="/from/flag", setting="/from/setting"),
-        session_folder(environ, cwd="/srv/shop", setting="/from/setting"),
-        session_folder(HOME, cwd="/srv/shop", setting="kept/here"),
-        session_folder(HOME, cwd="/srv/shop"),
+        session_dir_override(environ, cwd="/srv/shop", flag="/from/flag", setting="/from/setting"),
+        session_dir_override(environ, cwd="/srv/shop", setting="/from/setting"),
+        session_dir_override(HOME, cwd="/srv/shop", setting="kept/here"),
+        session_dir_override(HOME, cwd="/srv/shop"),
     ]
-    assert chosen == [
-        SessionFolder(Path("/from/flag"), shared=True),
-        SessionFolder(Path("/from/env"), shared=True),
-        SessionFolder(Path("/srv/shop/kept/here"), shared=True),
-        SessionFolder(default, shared=False),
-    ]
+    assert chosen == [Path("/from/flag"), Path("/from/env"), Path("/srv/shop/kept/here"), None]
 
 
-def test_an_override_that_is_the_default_folder_is_not_shared() -> None:
-    default = project_folder(agent_dir(HOME), "/srv/shop")
-    assert session_folder(HOME, cwd="/srv/shop", flag=str(default)) == SessionFolder(default, shared=False)
-
-
-def test_without_an_override_there_is_none() -> None:
-    assert session_dir_override(HOME, cwd="/srv") is None
+def test_sessions_lie_in_a_folder_of_their_project_below_the_agent_directory() -> None:
+    folder = project_folder(agent_dir(HOME), "/srv/./shop/")
+    assert folder == Path("/home/ada/.knightcode/agent/sessions/--srv-shop--")
 
 
 def test_a_file_is_named_after_the_header_s_time_and_id() -> None:

@@ -1,6 +1,7 @@
 """A branch cut into turns."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, overload
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from knightcode.sessions.entries import (
     TurnError,
     TurnStartEntry,
 )
-from knightcode.sessions.turns import StoredTurn, TurnEntry, is_item_entry, stored_turns
+from knightcode.sessions.turns import StoredTurn, TurnEntry, is_item_entry, stored_turns, turn_starts
 from tests.sessions.samples import START_MS, chain, reply, result, said, user
 
 NOTE = CustomMessageEntry(custom_type="note", content="n")
@@ -300,3 +301,58 @@ def test_every_item_entry_is_in_exactly_one_turn(drafts: list[Entry]) -> None:
     for one in stored_turns(path):
         ordinals = [ordinal for ordinal, _ in one.entries if ordinal is not None]
         assert ordinals == list(range(len(ordinals)))
+
+
+# --- backwards ---------------------------------------------------------------------------------------
+
+
+class Watched(Sequence[Entry]):
+    """A branch that remembers the furthest position that was looked at."""
+
+    def __init__(self, path: list[Entry]) -> None:
+        self.path = path
+        self.furthest = len(path)
+
+    @overload
+    def __getitem__(self, index: int) -> Entry: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Entry]: ...
+    def __getitem__(self, index: int | slice) -> Entry | list[Entry]:
+        first = index.start or 0 if isinstance(index, slice) else index
+        self.furthest = min(self.furthest, first)
+        return self.path[index]
+
+    def __len__(self) -> int:
+        return len(self.path)
+
+
+@given(DRAFTS)
+@settings(max_examples=150)
+def test_turns_begin_backwards_where_they_begin_forwards(drafts: list[Entry]) -> None:
+    path = with_ends(drafts)
+    for end in range(len(path) + 1):
+        began = [path[place].id for place in turn_starts(path, end)]
+        turns = stored_turns(path[:end])
+        synthetic = bool(turns) and not began
+        assert began == ([] if synthetic else [one.id for one in reversed(turns)])
+        assert not synthetic or not any(isinstance(one, TurnStartEntry) for one in path[:end])
+
+
+@given(DRAFTS)
+@settings(max_examples=150)
+def test_a_part_between_two_starts_gives_the_turns_of_the_whole(drafts: list[Entry]) -> None:
+    path = with_ends(drafts)
+    turns = stored_turns(path)
+    starts = list(turn_starts(path))[::-1]
+    for first, begin in enumerate(starts):
+        for last, end in enumerate(starts[first:], first):
+            part = path[begin if first else 0 : end]
+            assert begin == end or stored_turns(part, following=path[end]) == turns[first:last]
+        assert stored_turns(path[begin if first else 0 :]) == turns[first:]
+
+
+def test_the_newest_turns_are_found_without_a_look_at_the_older_ones() -> None:
+    path = Watched(with_ends([TurnStartEntry(), said(user("q")), said(reply())] * 1000))
+    starts = turn_starts(path)
+    assert [next(starts) for _ in range(3)] == [2997, 2994, 2991]
+    assert path.furthest == 2991

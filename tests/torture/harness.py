@@ -20,6 +20,7 @@ from knightcode.app_server.host import Host, HostConfig, open_host
 from knightcode.app_server.main import server_info
 from knightcode.sessions.read import read_session
 from knightcode.sessions.turns import stored_turns
+from knightcode.threads.notices import Idle
 
 PATIENCE = 30.0
 
@@ -124,12 +125,18 @@ class Run:
     nursery: trio.Nursery
 
     async def settled(self) -> None:
-        """Until nothing is admitted in the thread."""
+        """Until nothing is admitted in the thread, and no load of it is under way."""
         with trio.fail_after(PATIENCE):
-            while (thread := self.host.manager.loaded(self.thread_id)) is not None:
-                if thread.lane.current is None:
+            while (slot := self.host.manager._slots.get(self.thread_id)) is not None:
+                if slot.lane.current is None and slot.load is None:
                     break
                 await trio.sleep(0.001)
+
+    def check_at_rest(self) -> None:
+        """What holds once nothing is admitted any more, unless the thread is on its way out."""
+        thread = self.host.manager.loaded(self.thread_id)
+        if thread is not None:
+            assert (thread.turn, thread.lane.current, thread.status) == (None, None, Idle())
 
 
 def children() -> set[int]:
@@ -158,10 +165,14 @@ async def run_scenario(
     at: int | None = None,
     inject: Callable[[Run], None] | None = None,
     finish: Callable[[Run], None] = lambda run: None,
+    saved: bool = False,
 ) -> tuple[int, bool]:
     """Play a scenario in a fresh folder; returns the number of its steps and whether `inject` came to be.
 
     The invariants are checked here, whatever happened.
+
+    Args:
+        saved: begin with a thread that has had a turn and is in its file only.
     """
     project = folder / "project"
     project.mkdir(parents=True)
@@ -173,16 +184,17 @@ async def run_scenario(
         "PATH": os.environ["PATH"],
         "KNIGHTCODE_CODING_AGENT_DIR": str(folder / "agent"),
     }
-    before_children = children()
+    before_children, before_descriptors = children(), descriptors()
     injector = Injector(at=at)
+    config = HostConfig(environ, folder, scripted=path)
+    thread_id = await _saved_thread(config, project) if saved else ""
     async with trio.open_nursery() as nursery:
-        async with open_host(HostConfig(environ, folder, scripted=path)) as host:
-            door = connect(host, nursery)
-            door.send(id="start", method="thread/start", params={"cwd": str(project), "approvalMode": "ask"})
-            thread_id = (await door.answer_to("start"))["result"]["thread"]["id"]
-            watcher = connect(host, nursery)
-            watcher.send(id="watch", method="thread/resume", params={"threadId": thread_id})
-            await watcher.answer_to("watch")
+        async with open_host(config) as host:
+            door, watcher = connect(host, nursery), connect(host, nursery)
+            if not saved:
+                thread_id = await _new_thread(door, project)
+                watcher.send(id="watch", method="thread/resume", params={"threadId": thread_id})
+                await watcher.answer_to("watch")
             run = Run(folder, host, door, watcher, thread_id, nursery)
             if inject is not None:
                 chosen = inject
@@ -192,6 +204,7 @@ async def run_scenario(
                 injector.armed = True
                 await play(run)
                 await run.settled()
+                run.check_at_rest()
             finally:
                 injector.armed = False
                 trio.lowlevel.remove_instrument(injector)
@@ -203,7 +216,31 @@ async def run_scenario(
     check(run, door)
     check(run, watcher)
     assert children() <= before_children, "a child process was left behind"
+    assert descriptors() <= before_descriptors, "a descriptor was left open"
     return injector.steps, injector.fired
+
+
+async def _new_thread(door: Door, project: Path) -> str:
+    door.send(id="start", method="thread/start", params={"cwd": str(project), "approvalMode": "ask"})
+    thread_id: str = (await door.answer_to("start"))["result"]["thread"]["id"]
+    return thread_id
+
+
+async def _saved_thread(config: HostConfig, project: Path) -> str:
+    """A thread that has had one turn, its host gone. Its reply is not of the scenario's script."""
+    path = config.scripted
+    assert path is not None
+    script = path.read_text()
+    path.write_text(json.dumps({"replies": [{"steps": [{"text": "before"}]}]}))
+    async with trio.open_nursery() as nursery:
+        async with open_host(config) as host:
+            door = connect(host, nursery)
+            thread_id = await _new_thread(door, project)
+            door.send(id="first", method="turn/start", params={"threadId": thread_id, "text": "before"})
+            await door.until(lambda one: one.get("method") == "turn/completed")
+        nursery.cancel_scope.cancel()
+    path.write_text(script)
+    return thread_id
 
 
 def check(run: Run, door: Door) -> None:

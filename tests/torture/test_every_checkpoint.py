@@ -5,10 +5,11 @@ The whole sweep is `nox -s torture`; the ordinary tests take every n-th step of 
 Source: architecture, "The cancellation model".
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from tests.torture.harness import Run, connect, run_scenario
@@ -32,14 +33,35 @@ TOOLS: list[Any] = [
     {"steps": [{"text": "done"}]},
 ]
 
-SCRIPTS = {"plain": PLAIN, "tools": TOOLS}
-
 
 async def one_turn(run: Run) -> None:
     """A start, to its end: with or without an interrupt on the way."""
     run.door.send(id="turn", method="turn/start", params={"threadId": run.thread_id, "text": "go"})
-    if not run.door.connection.core.outbox.closed:
-        await run.settled()
+    await run.settled()
+
+
+async def resume_first(run: Run) -> None:
+    """The thread is loaded for somebody else when the start comes, or is about to be."""
+    run.door.send(id="load", method="thread/resume", params={"threadId": run.thread_id})
+    await one_turn(run)
+
+
+@attrs.frozen
+class Scenario:
+    """A script and what is done with it; `saved` begins with a thread that is not loaded."""
+
+    script: list[Any]
+    play: Callable[[Run], Awaitable[None]] = one_turn
+    saved: bool = False
+    stride: int = 1  # of the part that runs in the ordinary tests
+
+
+SCENARIOS = {
+    "plain": Scenario(PLAIN),
+    "tools": Scenario(TOOLS, stride=13),
+    "start of a saved thread": Scenario(PLAIN, saved=True, stride=2),
+    "resume and start of a saved thread": Scenario(PLAIN, resume_first, saved=True, stride=2),
+}
 
 
 def interrupt(run: Run) -> None:
@@ -82,44 +104,44 @@ INJECTIONS: dict[str, Callable[[Run], None]] = {
 }
 
 
-async def sweep(tmp_path: Path, script: str, injection: str, stride: int, offset: int = 0) -> int:
+async def sweep(tmp_path: Path, scenario: Scenario, injection: str, stride: int) -> int:
     def completed(run: Run) -> None:
         ends = [
             one["params"]["turn"]["status"] for one in run.door.heard if one.get("method") == "turn/completed"
         ]
         assert ends == ["completed"]
 
-    steps, _ = await run_scenario(tmp_path / "count", SCRIPTS[script], one_turn, finish=completed)
+    async def run(name: str, **more: Any) -> tuple[int, bool]:
+        folder = tmp_path / name.replace(" ", "-")
+        return await run_scenario(folder, scenario.script, scenario.play, saved=scenario.saved, **more)
+
+    steps, _ = await run("count", finish=completed)
     fired = 0
-    for at in range(1 + offset, steps + 1, stride):
-        _, happened = await run_scenario(
-            tmp_path / f"{injection}-{at}".replace(" ", "-"),
-            SCRIPTS[script],
-            one_turn,
-            at=at,
-            inject=INJECTIONS[injection],
-        )
+    for at in range(1, steps + 1, stride):
+        _, happened = await run(f"{injection}-{at}", at=at, inject=INJECTIONS[injection])
         fired += happened
     return fired
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("injection", INJECTIONS)
 async def test_every_beginning_has_one_end_at_some_checkpoints(
-    tmp_path: Path, script: str, injection: str
+    tmp_path: Path, scenario: str, injection: str
 ) -> None:
-    """A part of the sweep: all steps of a plain turn, some of one with tools."""
-    assert await sweep(tmp_path, script, injection, stride=1 if script == "plain" else 13) > 3
+    """A part of the sweep: all steps of a plain turn, some of the others."""
+    chosen = SCENARIOS[scenario]
+    assert await sweep(tmp_path, chosen, injection, chosen.stride) > 3
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("injection", INJECTIONS)
 async def test_every_beginning_has_one_end_at_every_checkpoint(
-    tmp_path: Path, script: str, injection: str
+    tmp_path: Path, scenario: str, injection: str
 ) -> None:
-    """The whole sweep."""
-    assert await sweep(tmp_path, script, injection, stride=1) > (8 if script == "plain" else 40)
+    """The whole sweep, three times: trio chooses another order of tasks each time."""
+    for turn in range(3):
+        assert await sweep(tmp_path / str(turn), SCENARIOS[scenario], injection, stride=1) > 8
 
 
 async def test_the_check_finds_a_turn_without_an_end(tmp_path: Path) -> None:

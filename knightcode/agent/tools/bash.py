@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 import attrs
 import trio
 
-from knightcode.agent.processes import Child, open_child
 from knightcode.agent.tools.arguments import number_argument, text_argument
 from knightcode.agent.tools.base import ToolContext, ToolError, ToolResult
 from knightcode.agent.tools.shell_output import ShellOutput
+from knightcode.processes.children import Child, open_child
 
 MAX_TIMEOUT_SECONDS = 2_147_483.647
 UPDATE_SECONDS = 0.1

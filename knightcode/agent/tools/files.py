@@ -8,34 +8,25 @@ import os
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from weakref import WeakValueDictionary
 
 import attrs
 import trio
 
 from knightcode.agent.tools.base import ToolError
 from knightcode.agent.truncation import format_size
-from knightcode.agent.worker_threads import WorkerThreads
+from knightcode.processes.worker_threads import WorkerThreads
 
 FILE_THREADS = WorkerThreads("file threads", 8)
 """Threads for file work, so that a slow disk cannot use up those of git, search and processes."""
 
 
 @attrs.define(eq=False)
-class _Entry:
-    lock: trio.Lock = attrs.field(factory=trio.Lock)
-    users: int = 0
-
-
-@attrs.define(eq=False)
 class FileLocks:
     """One lock per real path: reading, changing and writing one file back is one step for the others."""
 
-    _entries: dict[str, _Entry] = attrs.field(factory=dict, init=False)
-
-    @property
-    def in_use(self) -> int:
-        """How many files are held or waited for."""
-        return len(self._entries)
+    _locks: WeakValueDictionary[str, trio.Lock] = attrs.field(factory=WeakValueDictionary, init=False)
+    """Each lives as long as somebody holds it or waits for it."""
 
     @asynccontextmanager
     async def hold(self, path: str) -> AsyncIterator[None]:
@@ -44,16 +35,9 @@ class FileLocks:
         Files are told apart by their real path, so a link and its target share a lock. Waiting can be
         cancelled; who waits longest goes first.
         """
-        key = os.path.realpath(path)
-        entry = self._entries.setdefault(key, _Entry())
-        entry.users += 1
-        try:
-            async with entry.lock:
-                yield
-        finally:
-            entry.users -= 1
-            if not entry.users:
-                del self._entries[key]
+        lock = self._locks.setdefault(os.path.realpath(path), trio.Lock())
+        async with lock:
+            yield
 
 
 FILE_LOCKS = FileLocks()

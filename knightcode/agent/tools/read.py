@@ -15,11 +15,11 @@ from typing import Any, ClassVar
 import attrs
 import trio
 
+from knightcode.agent.image_types import MODEL_IMAGES, SNIFFED_BYTES, image_type
 from knightcode.agent.paths import existing_spelling, resolve_path
 from knightcode.agent.tools.arguments import line_argument, path_argument
 from knightcode.agent.tools.base import ToolContext, ToolError, ToolResult
 from knightcode.agent.tools.files import FILE_THREADS, file_error, open_regular
-from knightcode.agent.tools.images import SNIFFED_BYTES, image_type
 from knightcode.agent.tools.read_window import Window, WindowReader
 from knightcode.agent.truncation import MAX_BYTES, format_size
 from knightcode.messages import ImageBlock, InputBlock, TextBlock
@@ -28,7 +28,6 @@ MAX_IMAGE_BASE64_BYTES = int(4.5 * 1024 * 1024)
 _CHUNK_BYTES = 256 * 1024
 _BINARY_BYTES = 8 * 1024
 """A NUL among the first of this many bytes makes a file binary."""
-_SHOWN_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _BINARY_NOTE = "[Binary file: bytes that are no text are shown as \ufffd]\n"
 
 
@@ -137,7 +136,7 @@ def _note(window: Window, shown: str) -> str:
 def _image(kind: str, head: bytes, file: FileIO, *, takes_images: bool) -> ToolResult:
     size = max(os.fstat(file.fileno()).st_size, len(head))
     about = f"Image: {kind}, {format_size(size)}."
-    if kind not in _SHOWN_IMAGES:
+    if kind not in MODEL_IMAGES:
         return ToolResult.of_text(f"{about} This format cannot be shown; convert it to PNG first.")
     room = MAX_IMAGE_BASE64_BYTES // 4 * 3
     data = head

@@ -23,7 +23,7 @@ from knightcode.app_server.core.handshake import (
     mode_of,
     opt_outs_of,
 )
-from knightcode.app_server.core.messages import Malformed, parse_line
+from knightcode.app_server.core.messages import UNREADABLE, Incoming, Malformed, parse_line
 from knightcode.app_server.core.outbox import Outbox
 from knightcode.app_server.core.pending import Call, PendingRequests
 from knightcode.app_server.core.server_requests import OpenServerRequests, ServerAnswer
@@ -37,7 +37,7 @@ from knightcode_protocol.envelope import (
     encode_result,
 )
 from knightcode_protocol.errors import ErrorCode
-from knightcode_protocol.handshake import ClientInfo, Mode
+from knightcode_protocol.handshake import Mode
 from knightcode_protocol.limits import MAX_LINE_BYTES, MAX_PENDING_OUTPUT_BYTES
 
 MAX_HELD_FAULTS: Final = 32
@@ -46,26 +46,21 @@ MAX_HELD_FAULTS: Final = 32
 STOPPING: Final = "The server is shutting down; start it again and repeat the request"
 
 
-class Ready(Struct, frozen=True):
-    """The handshake is complete: from here on the connection gets broadcasts."""
-
-    client: ClientInfo
-    mode: Mode
-
-
 class Accepted(Struct, frozen=True):
     """A request to carry out: the method is served, the params are still to be decoded."""
 
     call: Call
     params: Raw
 
-    @property
-    def method(self) -> str:
-        """The method's name."""
-        return self.call.method
+
+class Broken(Struct, frozen=True):
+    """A line whose handling failed, by a mistake of ours. Its request, if it is one, has been refused."""
+
+    line_bytes: int
+    error: Exception
 
 
-Action = Ready | Accepted | ServerAnswer
+Action = Accepted | ServerAnswer | Broken
 
 
 def served_methods() -> Container[str]:
@@ -80,7 +75,6 @@ class ConnectionCore:
 
     Attributes:
         outbox: lines to write, whole and in order.
-        client: who speaks; None before a successful `initialize`.
         mode: the mode the client asked for, else the default.
     """
 
@@ -94,7 +88,6 @@ class ConnectionCore:
         max_pending_output: int = MAX_PENDING_OUTPUT_BYTES,
     ) -> None:
         self.outbox = Outbox(max_pending_output)
-        self.client: ClientInfo | None = None
         self.mode: Mode = default_mode
         self._server = server
         self._load_methods = methods
@@ -131,13 +124,22 @@ class ConnectionCore:
         return actions
 
     def _message(self, line: bytes) -> Action | None:
-        match parse_line(line):
+        incoming = parse_line(line)
+        try:
+            return self._incoming(incoming)
+        except Exception as error:  # one line's bad luck must not become that of the lines behind it
+            if isinstance(incoming, Request):
+                self._refuse(incoming.id, "internal", "The server failed to take the request in")
+            return Broken(len(line), error)
+
+    def _incoming(self, incoming: Incoming) -> Action | None:
+        match incoming:
             case Request() as request:
                 return self._request(request)
             case Response() as response:
                 return self._asked.answered(response)
             case Notification(method=method):
-                return self._notification(method)
+                self._notification(method)
             case Malformed(id=None, text=text):
                 self._fault(f"A line was ignored: {text}", {"reason": "invalidMessage"})
             case Malformed(id=Raw() as request_id, text=text):
@@ -176,23 +178,21 @@ class ConnectionCore:
             return
         try:
             params = decode_initialize(request.params)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             self._refuse(request.id, "invalidParams", f"initialize: {error}")
             return
         self._phase = step
-        self.client = params.client_info
         self.mode = mode_of(params, self.mode)
         self._opt_outs = opt_outs_of(params)
         self.outbox.post(encode_result(request.id, self._server.result()))
 
-    def _notification(self, method: str) -> Ready | None:
+    def _notification(self, method: str) -> None:
         step = STEPS.get((self._phase, method))
-        if step is not Phase.READY or self.client is None:
-            return None
+        if step is not Phase.READY:
+            return
         self._phase = step
         while self._held_faults:
             self.publish("error", self._held_faults.popleft())
-        return Ready(self.client, self.mode)
 
     # --- output ---------------------------------------------------------------------------------
 

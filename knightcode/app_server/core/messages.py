@@ -8,13 +8,17 @@ import math
 from typing import Final
 
 import msgspec
-from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
+from msgspec import UNSET, Raw, Struct, UnsetType, ValidationError
 
 from knightcode.app_server.core.nesting import is_too_deep
 from knightcode.app_server.core.recovery import leading_members
 from knightcode.app_server.core.surrogates import may_hold_surrogates, replace_lone_surrogates
 from knightcode_protocol.envelope import NO_PARAMS, Notification, Request, Response
 from knightcode_protocol.limits import MAX_NESTING
+
+UNREADABLE: Final = (ValueError, RecursionError)
+"""What decoding a peer's bytes can raise; every DecodeError is a ValueError. A payload is raw until
+somebody reads it: that its line could be read says nothing of the numbers and texts in it."""
 
 _UTF8_SLICE: Final = 1024 * 1024
 _ABSENT: Final = Raw()
@@ -66,13 +70,13 @@ def parse_line(line: bytes) -> Incoming:
         return _malformed(line, f"arrays and objects are nested deeper than {MAX_NESTING} levels")
     try:
         seen = _LINE.decode(line)
-    except DecodeError as error:
+    except UNREADABLE as error:
         if not may_hold_surrogates(line):
             return _malformed(line, _reason(error))
         line = replace_lone_surrogates(line)
         try:
             seen = _LINE.decode(line)
-        except DecodeError as second_error:
+        except UNREADABLE as second_error:
             return _malformed(line, _reason(second_error))
     return _classify(seen)
 
@@ -86,7 +90,7 @@ def parse_id(raw: Raw) -> Raw | None:
     if text[:1] == b'"':
         try:
             _TEXT.decode(text)
-        except DecodeError:
+        except UNREADABLE:
             return None
         return Raw(text)
     if text[:1] not in _NUMBER_STARTS:
@@ -129,14 +133,14 @@ def _malformed(line: bytes, text: str) -> Malformed:
     """A malformed line with its id, unless it is a response: nobody waits for an answer to one."""
     try:
         seen = _LOOSE.decode(line)
-    except (DecodeError, RecursionError):
+    except UNREADABLE:
         seen = _Loose(**{name: Raw(value) for name, value in leading_members(line).items()})
     if seen.method is _ABSENT and (seen.result is not _ABSENT or seen.error is not _ABSENT):
         return Malformed(None, text)
     return Malformed(None if seen.id is _ABSENT else parse_id(seen.id), text)
 
 
-def _reason(error: DecodeError) -> str:
+def _reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
         return str(error)
     return f"the line is not JSON: {error}"

@@ -19,10 +19,12 @@ class Outbox:
     """A queue of whole lines between everything that speaks and the one task that writes.
 
     Attributes:
-        wake: called after each change that a writer may wait for; replaced by whoever writes.
+        wake: called when the first line comes in and when the outbox closes; replaced by whoever
+            writes, who may wait only after a `take` that found nothing.
+        taken: called when there is less to write than before; replaced by whoever waits for that.
     """
 
-    __slots__ = ("_being_written", "_limit", "_lines", "_waiting", "closed", "overflowed", "wake")
+    __slots__ = ("_being_written", "_limit", "_lines", "_waiting", "closed", "overflowed", "taken", "wake")
 
     def __init__(self, limit: int = MAX_PENDING_OUTPUT_BYTES) -> None:
         self._limit: Final = limit
@@ -34,6 +36,7 @@ class Outbox:
         self.overflowed = False
         """More than `limit` bytes were pending: the connection must be aborted."""
         self.wake: Callable[[], None] = _nothing
+        self.taken: Callable[[], None] = _nothing
 
     @property
     def pending_bytes(self) -> int:
@@ -49,8 +52,8 @@ class Outbox:
         if self.pending_bytes > self._limit:
             self.overflowed = True
             self.close()
-        else:
-            self.wake()
+        elif len(self._lines) == 1:
+            self.wake()  # for the lines behind it this is not over: the writer takes until none is left
 
     def take(self, max_bytes: int) -> bytes:
         """The next whole lines, joined: up to `max_bytes`, but one line at least; empty when none wait.
@@ -66,6 +69,7 @@ class Outbox:
             size += len(line)
         self._waiting -= size
         self._being_written = size
+        self.taken()
         return batch[0] if len(batch) == 1 else b"".join(batch)
 
     def close(self) -> None:
@@ -74,3 +78,4 @@ class Outbox:
         self._lines.clear()
         self._waiting = 0
         self.wake()
+        self.taken()

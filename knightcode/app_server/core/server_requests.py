@@ -6,6 +6,7 @@ Source: app server notes, "Exactly one response" (second answers), "Routing" (id
 import msgspec
 from msgspec import Raw, Struct, UnsetType
 
+from knightcode.app_server.core.messages import UNREADABLE
 from knightcode_protocol.envelope import Response
 
 
@@ -43,7 +44,10 @@ class OpenServerRequests:
 
     def answered(self, response: Response) -> ServerAnswer | None:
         """The answer that a response is, or None: its request is unknown or over."""
-        request_id = msgspec.json.decode(response.id)
+        try:
+            request_id = msgspec.json.decode(response.id)
+        except UNREADABLE:  # a number; those asked here have texts
+            return None
         method = self._methods.pop(request_id, None) if isinstance(request_id, str) else None
         if method is None:
             return None

@@ -17,7 +17,7 @@ from knightcode.app_server.wire.threads import (
     usage_to_wire,
     warnings_to_wire,
 )
-from knightcode.threads.history import check_cursor, cut_page
+from knightcode.threads.history import check_cursor, cut_page, read_page
 from knightcode.threads.listing import DEFAULT_LIMIT
 from knightcode.threads.opening import NewThread
 from knightcode.threads.settings import pick_model
@@ -60,12 +60,13 @@ def resume(connection: Connection, call: Call, wanted: params.ThreadResumeParams
         if wanted.cursor is not None and manager.loaded(wanted.thread_id) is None:
             # A cursor that the saved branch does not know must not cause a load.
             saved = await manager.read(wanted.thread_id)
-            cut_page(
-                saved.stored.branch(), thread_id=wanted.thread_id, cwd=saved.info.cwd, cursor=wanted.cursor
+            await read_page(
+                saved.stored, thread_id=wanted.thread_id, cwd=saved.info.cwd, cursor=wanted.cursor
             )
         thread = await manager.load(wanted.thread_id, caller)
+        await connection.room()  # from here on it is one step
         page = cut_page(
-            thread.session.branch(),
+            thread.session.current_branch,
             thread_id=thread.id,
             cwd=thread.session.cwd,
             cursor=wanted.cursor,
@@ -99,8 +100,8 @@ def read(connection: Connection, call: Call, wanted: params.ThreadReadParams) ->
         saved = await manager.read(wanted.thread_id)
         thread = manager.loaded(wanted.thread_id)
         running = None if thread is None else thread.running_turn()
-        page = cut_page(
-            saved.stored.branch(),
+        page = await read_page(
+            saved.stored,
             thread_id=wanted.thread_id,
             cwd=saved.info.cwd,
             cursor=wanted.cursor,

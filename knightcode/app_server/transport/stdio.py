@@ -3,8 +3,10 @@
 Source: App Server, "Starting", "Limits and client reference".
 """
 
+import errno
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Literal
 
 import trio
 
@@ -49,10 +51,10 @@ def open_streams(pipes: Pipes) -> tuple[trio.abc.ReceiveStream, trio.abc.SendStr
     return ThreadedDescriptor(pipes.reading), ThreadedDescriptor(pipes.writing)
 
 
-async def read_chunks(stream: trio.abc.ReceiveStream, receive: Callable[[bytes], None]) -> None:
+async def read_chunks(stream: trio.abc.ReceiveStream, receive: Callable[[bytes], Awaitable[None]]) -> None:
     """Hand over every chunk until the end of input. A broken pipe is an end of input."""
     while chunk := await _next_chunk(stream):
-        receive(chunk)
+        await receive(chunk)
 
 
 async def _next_chunk(stream: trio.abc.ReceiveStream) -> bytes:
@@ -62,12 +64,14 @@ async def _next_chunk(stream: trio.abc.ReceiveStream) -> bytes:
         return b""
 
 
-async def write_lines(outbox: Outbox, stream: trio.abc.SendStream, finishing: Callable[[], bool]) -> bool:
+async def write_lines(
+    outbox: Outbox, stream: trio.abc.SendStream, finishing: Callable[[], bool]
+) -> Literal["drained", "gone", "lost"]:
     """Write what comes into the outbox until it is closed, or `finishing` and nothing is left.
 
-    Returns whether everything was written; False when the reader is gone, and when the outbox was
-    closed: then a write that waits for the reader is given up. Whoever makes `finishing` true calls
-    `outbox.wake`.
+    Returns how it ended: all was written; nobody reads any more; or output is lost, because the system
+    refused it or because the outbox was closed, which gives up a write that waits for the reader.
+    Whoever makes `finishing` true calls `outbox.wake`.
     """
     waiting = trio.lowlevel.ParkingLot()
     writing = trio.CancelScope()
@@ -85,10 +89,16 @@ async def write_lines(outbox: Outbox, stream: trio.abc.SendStream, finishing: Ca
             if data:
                 try:
                     await stream.send_all(data)
-                except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
-                    return False
+                except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
+                    return "gone" if _reader_is_gone(error) else "lost"
             elif finishing():
-                return True
+                return "drained"
             else:
                 await waiting.park()
-    return False
+    return "lost"
+
+
+def _reader_is_gone(error: BaseException) -> bool:
+    """Whether a write failed because nobody reads; a full disk behind stdout is another matter."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (errno.EPIPE, errno.ECONNRESET)

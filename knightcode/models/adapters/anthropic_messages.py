@@ -32,17 +32,12 @@ class _CacheCreation(msgspec.Struct, frozen=True):
     ephemeral_1h_input_tokens: int | None = None
 
 
-class _OutputDetails(msgspec.Struct, frozen=True):
-    thinking_tokens: int | None = None
-
-
 class _Usage(msgspec.Struct, frozen=True):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
     cache_creation: _CacheCreation | None = None
-    output_tokens_details: _OutputDetails | None = None
 
 
 class _Message(msgspec.Struct, frozen=True):

@@ -6,7 +6,6 @@ Source: models and providers, "Common", "Thinking levels".
 """
 
 import functools
-import json
 from collections.abc import Mapping
 from typing import Final, Protocol, TypeVar
 
@@ -27,7 +26,7 @@ from knightcode.models.errors import RequestFailedError
 from knightcode.models.model import Model
 from knightcode.models.reply import ReplyBuilder
 from knightcode.models.request import ModelRequest
-from knightcode.text import clean_json
+from knightcode.text import loads_clean
 
 DEFAULT_BUDGETS: Final[Mapping[ThinkingLevel, int]] = {
     "minimal": 1024,
@@ -143,10 +142,10 @@ def decode_event(decoder: "msgspec.json.Decoder[_T]", data: bytes) -> _T:
     """
     try:
         return decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         problem = str(error)
     try:
-        mended = clean_json(json.loads(data.decode("utf-8", "replace")))
+        mended = loads_clean(data.decode("utf-8", "replace"))
         return msgspec.convert(mended, decoder.type)  # type: ignore[no-any-return]
     except (ValueError, RecursionError, msgspec.ValidationError):
         quoted = data[:_QUOTED_CHARS].decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""What the tests of tools share: a call's context, and facts about processes."""
+"""What the tests of tools share: a call's context, and what comes of it."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
 from knightcode.agent.tools.base import Tool, ToolContext, ToolError, ToolResult
 from knightcode.messages import TextBlock
@@ -45,26 +44,3 @@ def text(result: ToolResult) -> str:
     (block,) = result.content
     assert isinstance(block, TextBlock)
     return block.text
-
-
-def runs(pid: int) -> bool:
-    """Whether a process exists and has not ended: a zombie that nobody reaps does not run."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-
-
-async def wait_for(fact: Callable[[], bool]) -> None:
-    """Wait until something in another process is so; bound it with a deadline."""
-    while not fact():
-        await trio.lowlevel.checkpoint()
-        await trio.to_thread.run_sync(os.sched_yield)  # the other process may need this processor
-
-
-async def pids_in(folder: Path, count: int) -> list[int]:
-    """The process ids that a command has written into `pids`, once there are `count` of them."""
-    file = folder / "pids"
-    await wait_for(lambda: file.exists() and len(file.read_text().split("\n")) > count)
-    return [int(line) for line in file.read_text().split()]

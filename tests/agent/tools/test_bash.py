@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from knightcode.agent.processes import live_groups
 from knightcode.agent.tools.base import ToolContext, ToolError, ToolResult
 from knightcode.agent.tools.bash import BashTool
-from tests.agent.tools.calls import call_context, failure, pids_in, runs, text
+from knightcode.processes.children import live_groups
+from tests.agent.tools.calls import call_context, failure, text
+from tests.processes.facts import pids_in, runs
 
 BASH = BashTool()
 

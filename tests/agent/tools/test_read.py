@@ -11,8 +11,8 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from knightcode.agent.image_types import MODEL_IMAGES, image_type
 from knightcode.agent.tools.base import ToolResult
-from knightcode.agent.tools.images import image_type
 from knightcode.agent.tools.read import ReadTool
 from knightcode.agent.tools.read_window import WindowReader
 from knightcode.agent.truncation import truncate_head
@@ -179,6 +179,7 @@ async def test_of_a_huge_file_only_a_part_is_held(tmp_path: Path) -> None:
 )
 def test_images_are_told_by_their_first_bytes(head: bytes, kind: str | None) -> None:
     assert image_type(head) == kind
+    assert (kind in MODEL_IMAGES) == (kind not in (None, "image/bmp"))
 
 
 async def test_an_image_is_named_and_shown_whatever_its_name(tmp_path: Path) -> None:

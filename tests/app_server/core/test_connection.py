@@ -62,7 +62,7 @@ def test_a_request_comes_out_with_its_params_and_goes_back_with_its_id(
     core = ready_core()
     request = b'{"jsonrpc":"2.0","id":%b,"method":"thread/list","params":{"limit":3}}\n' % request_id
     accepted = accept(core, request)
-    assert (accepted.method, accepted.params) == ("thread/list", Raw(b'{"limit":3}'))
+    assert (accepted.call.method, accepted.params) == ("thread/list", Raw(b'{"limit":3}'))
     assert accepted.call.answer({"threads": []})
     assert core.outbox.take(1000) == answer
 
@@ -102,7 +102,7 @@ def test_a_command_record_of_rpc_mode_is_no_message_here() -> None:
 def test_every_method_of_the_protocol_is_served_unless_told_otherwise() -> None:
     core = ConnectionCore(SERVER)
     core.receive(INITIALIZE + INITIALIZED)
-    assert accept(core, b'{"id":1,"method":"turn/interrupt"}\n').method == "turn/interrupt"
+    assert accept(core, b'{"id":1,"method":"turn/interrupt"}\n').call.method == "turn/interrupt"
 
 
 def test_the_method_table_is_loaded_by_the_first_request_after_the_handshake() -> None:

@@ -32,10 +32,10 @@ def run(core: ConnectionCore, chunks: list[bytes]) -> tuple[list[str], list[dict
     actions = [action for chunk in chunks for action in core.receive(chunk)] + core.finish()
     for action in actions:
         if isinstance(action, Accepted):
-            action.call.answer({"of": action.method})
-    return [repr(action) if not isinstance(action, Accepted) else action.method for action in actions], sent(
-        core
-    )
+            action.call.answer({"of": action.call.method})
+    return [
+        repr(action) if not isinstance(action, Accepted) else action.call.method for action in actions
+    ], sent(core)
 
 
 @given(lines=LINES, end=st.sampled_from([b"\n", b"\r\n"]), cuts=st.lists(st.integers(0, 3000), max_size=10))

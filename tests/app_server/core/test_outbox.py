@@ -73,6 +73,19 @@ def test_closing_is_no_overflow_and_drops_what_comes_later() -> None:
     assert (outbox.take(100), outbox.overflowed, outbox.closed) == (b"", False, True)
 
 
+def test_the_writer_is_woken_by_the_first_line_only_until_it_has_taken_all() -> None:
+    outbox = Outbox()
+    woken: list[int] = []
+    outbox.wake = lambda: woken.append(outbox.pending_bytes)
+    for line in (b"a", b"b", b"c"):
+        outbox.post(line)
+    assert (woken, outbox.take(2)) == ([1], b"ab")
+    outbox.post(b"d")
+    assert (woken, outbox.take(2), outbox.take(2)) == ([1], b"cd", b"")
+    outbox.post(b"e")
+    assert woken == [1, 1]
+
+
 @pytest.mark.parametrize(("line", "wakes"), [(b"ok", 1), (b"far too long", 1)])
 def test_the_writer_is_woken_by_output_and_by_the_end(line: bytes, wakes: int) -> None:
     outbox = Outbox(limit=5)

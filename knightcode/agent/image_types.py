@@ -1,9 +1,11 @@
 """What kind of image a file holds, told by its first bytes.
 
-Source: agent loop, "read".
+Source: agent loop, "read"; App Server, "Threads and turns".
 """
 
 SNIFFED_BYTES = 32
+MODEL_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""What models take. Any other type that is told apart here has to be converted first."""
 _BMP_HEADER_SIZES = frozenset({12, 40, 52, 56, 64, 108, 124})
 
 

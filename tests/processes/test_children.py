@@ -10,10 +10,17 @@ from pathlib import Path
 import pytest
 import trio
 
-from knightcode.agent import processes
-from knightcode.agent.process_families import GroupFamily, TableFamily
-from knightcode.agent.processes import MARKER, Child, kill_all_now, live_groups, open_child
-from tests.agent.tools.calls import pids_in, runs, wait_for
+from knightcode.processes.children import (
+    KILL_SECONDS,
+    MARKER,
+    TERM_GRACE_SECONDS,
+    Child,
+    kill_all_now,
+    live_groups,
+    open_child,
+)
+from knightcode.processes.families import GroupFamily, TableFamily
+from tests.processes.facts import pids_in, runs, wait_for
 
 ENVIRONMENT = dict(os.environ)
 
@@ -72,16 +79,17 @@ async def test_when_an_interrupt_is_over_nothing_of_the_call_runs(
 
 async def test_a_plain_child_is_gone_long_before_the_grace_is_over(tmp_path: Path) -> None:
     _, seconds = await cancelled_with(tmp_path, PLAIN, 3)
-    assert seconds < processes.TERM_GRACE_SECONDS
+    assert seconds < TERM_GRACE_SECONDS
 
 
 async def test_a_stubborn_child_gets_the_grace_and_no_more(tmp_path: Path) -> None:
     _, seconds = await cancelled_with(tmp_path, STUBBORN, 2)
-    assert processes.TERM_GRACE_SECONDS <= seconds < processes.TERM_GRACE_SECONDS + processes.KILL_SECONDS
+    assert TERM_GRACE_SECONDS <= seconds < TERM_GRACE_SECONDS + KILL_SECONDS
 
 
 async def test_a_child_may_tidy_up_when_it_is_asked_to_end(tmp_path: Path) -> None:
-    command = "trap 'rm lock; exit' TERM; touch lock; echo $$ >> pids; while :; do sleep 0.01; done"
+    tidy = 'sh -c "sleep 0.1 && rm lock"'  # long enough for several looks at the process table
+    command = f"trap '{tidy}; exit' TERM; touch lock; echo $$ >> pids; while :; do sleep 0.01; done"
     await cancelled_with(tmp_path, command, 1)
     assert not (tmp_path / "lock").exists()
 

@@ -24,7 +24,10 @@ class Family(Protocol):
     """The processes of one call."""
 
     def sweep(self, sig: int) -> tuple[int, ...]:
-        """Signal all that live and return their ids; any other signal than SIGKILL goes out once each."""
+        """Signal all that live and return their ids.
+
+        Any other signal than SIGKILL goes out once to each, and not to what a process starts afterwards.
+        """
 
 
 def family_of(leader: int, marker: str) -> Family:
@@ -102,10 +105,12 @@ class TableFamily:
         members = self._members()  # first: a dead parent does not show its children any more
         if sig == signal.SIGKILL and self.leader is not None:
             signal_group(self.leader, sig)  # all at one moment, so that none of it can start another
+        # What a process starts after it was asked to end is tidying up for it, and may finish.
+        spared = {member.pid for member in members if (member.pid, member.started) in self._told}
+        _add_descendants(spared, members)
         for member in members:
-            key = (member.pid, member.started)
-            if sig == signal.SIGKILL or key not in self._told:
-                self._told.add(key)
+            if sig == signal.SIGKILL or member.pid not in spared:
+                self._told.add((member.pid, member.started))
                 _signal(member, sig)
         return tuple(member.pid for member in members)
 

@@ -1,10 +1,10 @@
-"""The only place that starts child processes for tools, and that ends them.
+"""The only place that starts child processes and that ends them.
 
 Every child leads a session and a process group of its own and carries a marker in its environment, so
 that whatever comes from it can be found and ended with it. All running children are registered, for
 the case that the process must leave in a hurry.
 
-Source: agent loop, "bash".
+Source: agent loop, "bash"; models and providers, "Value syntax".
 """
 
 import logging
@@ -20,14 +20,8 @@ from typing import Any
 import attrs
 import trio
 
-from knightcode.agent.process_families import (
-    Family,
-    GroupFamily,
-    TableFamily,
-    family_of,
-    signal_group,
-)
-from knightcode.agent.worker_threads import WorkerThreads
+from knightcode.processes.families import Family, GroupFamily, TableFamily, family_of, signal_group
+from knightcode.processes.worker_threads import WorkerThreads
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +46,8 @@ class Child:
 
     Attributes:
         pid: also the id of its process group and session.
-        output: stdout and stderr, in the order of their arrival. `open_child` closes it.
+        output: stdout, and stderr unless it is dropped, in the order of their arrival. `open_child`
+            closes it.
         exit_code: how it ended, as shells say it: 128 + n for signal n. None until `open_child` was
             left, and after that only for a process that nothing could end.
     """
@@ -113,10 +108,11 @@ class Child:
 
 @asynccontextmanager
 async def open_child(
-    argv: Sequence[str],
+    command: str | Sequence[str],
     *,
-    cwd: str | os.PathLike[str],
+    cwd: str | os.PathLike[str] | None = None,
     environment: Mapping[str, str],
+    drop_errors: bool = False,
     grace_seconds: float = TERM_GRACE_SECONDS,
     use_table: bool = True,
 ) -> AsyncIterator[Child]:
@@ -127,16 +123,20 @@ async def open_child(
     `KILL_SECONDS` at most.
 
     Args:
+        command: a program with its arguments, or one text for the system's shell.
+        cwd: None for the working directory of this process.
         environment: complete; the marker is added to it.
+        drop_errors: what the child writes to stderr goes nowhere, instead of into its output.
         use_table: False relies on the process group alone, as is done where no process table can be
             read: children that left the group are then named in the log instead of ended.
     Raises:
         OSError: the program could not be started.
+        ValueError: the command holds a NUL character.
     """
     marker = secrets.token_hex(16)
     _live[marker] = None
     try:
-        child = await _start(argv, cwd, environment, marker, use_table=use_table)
+        child = await _start(command, cwd, environment, marker, drop_errors=drop_errors, use_table=use_table)
         _live[marker] = child.pid
         try:
             yield child
@@ -155,19 +155,21 @@ async def open_child(
 
 
 async def _start(
-    argv: Sequence[str],
-    cwd: str | os.PathLike[str],
+    command: str | Sequence[str],
+    cwd: str | os.PathLike[str] | None,
     environment: Mapping[str, str],
     marker: str,
     *,
+    drop_errors: bool,
     use_table: bool,
 ) -> Child:
     outer = environment.get(MARKER)
     process = await trio.lowlevel.open_process(
-        list(argv),
+        command if isinstance(command, str) else list(command),
+        shell=isinstance(command, str),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=subprocess.DEVNULL if drop_errors else subprocess.STDOUT,
         cwd=cwd,
         # A child of a child of this program belongs to both calls.
         env={**environment, MARKER: f"{outer},{marker}" if outer else marker},
