@@ -35,10 +35,18 @@ class _Place(
 
 @attrs.frozen
 class Page:
-    """Turns, oldest first; `next_cursor` leads to older ones."""
+    """Turns, oldest first; `next_cursor` leads to older ones. `leaf` is what the page was cut from."""
 
     turns: tuple[Turn, ...]
     next_cursor: str | None = None
+    leaf: str = ""
+
+    def newest(self, count: int) -> "Page":
+        """The same page with no more than its newest `count` turns, for one that is too large to send."""
+        if count >= len(self.turns):
+            return self
+        turns = self.turns[len(self.turns) - count :]
+        return Page(turns, _encode(turns[0].thread_id, self.leaf, turns[0].id), self.leaf)
 
 
 async def read_page(
@@ -106,6 +114,7 @@ def cut_page(
     return Page(
         turns=tuple(stored_turn(turn, thread_id, cwd) for turn in turns),
         next_cursor=_encode(thread_id, leaf, turns[0].id) if more else None,
+        leaf=leaf,
     )
 
 

@@ -37,7 +37,7 @@ from knightcode.threads.turn import Cancelled, Start, ThreadError
 log = logging.getLogger(__name__)
 
 CLOSE_ALL_GRACE = 8.0
-"""Seconds for all threads to unload: each has five for its work, and its files are closed at once."""
+"""Seconds for all threads to unload: each has six for its work, and its files are closed at once."""
 
 
 @attrs.frozen
@@ -135,7 +135,7 @@ class ThreadManager:
             return SavedThread(thread.info(), thread.session)
         path = await self._find(thread_id)
         try:
-            stored = await in_worker(lambda: read_session(path))
+            stored = await in_worker(lambda: read_session(path).prepare())
             forked_from = await in_worker(lambda: parent_id(stored.header.parent_session))
         except (SessionFileError, OSError) as error:
             raise ThreadError("internal", f"The session file {path} cannot be read: {error}") from None

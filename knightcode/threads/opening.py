@@ -36,6 +36,7 @@ from knightcode.threads.settings import (
 )
 from knightcode.threads.thread import Lane, Thread
 from knightcode.threads.turn import ThreadError
+from knightcode.threads.usage import UsageTotals
 
 T = TypeVar("T")
 
@@ -112,7 +113,7 @@ async def open_thread(services: Services, path: Path, lane: Lane, caller: Caller
         ThreadError: `internal` for a file that cannot be used, `invalidParams` when its directory is gone.
     """
     try:
-        session, forked_from = await in_worker(lambda: _open_session(services, path))
+        session, forked_from, usage = await in_worker(lambda: _open_session(services, path))
     except (SessionFileError, OSError) as error:
         raise ThreadError("internal", f"The session file {path} cannot be loaded: {error}") from None
     # Nothing waits from here on, so nothing can lose the open session.
@@ -144,15 +145,16 @@ async def open_thread(services: Services, path: Path, lane: Lane, caller: Caller
         mode_is_stored=stored is not None,
         warnings=warnings,
         forked_from_id=forked_from,
+        usage_totals=usage,
     )
 
 
-def _open_session(services: Services, path: Path) -> tuple[SessionLog, str | None]:
-    """The session, and the id of the one it was made from. Blocking."""
+def _open_session(services: Services, path: Path) -> tuple[SessionLog, str | None, UsageTotals]:
+    """The session, the id of the one it was made from, and what it has cost. Blocking."""
     session = SessionLog.open(path, now_ms=services.now_ms)
     try:
         session.context()  # what is long in a long session is made here; from now on it grows
-        return session, parent_id(session.header.parent_session)
+        return session, parent_id(session.header.parent_session), UsageTotals.of(session.entries)
     except BaseException:
         session.close()
         raise

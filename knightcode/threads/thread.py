@@ -87,6 +87,7 @@ class Thread:
     mode_is_stored: bool
     warnings: tuple[ThreadWarning, ...] = ()
     forked_from_id: str | None = None
+    usage_totals: UsageTotals = attrs.field(factory=UsageTotals)
 
     turn: RunningTurn | None = attrs.field(default=None, init=False)
     hooks: Hooks = attrs.field(factory=Hooks, init=False)
@@ -94,7 +95,6 @@ class Thread:
     asks: AskTable = attrs.field(init=False)
     ended: trio.Event = attrs.field(factory=trio.Event, init=False)
     status: Status = attrs.field(factory=Idle, init=False)
-    usage_totals: UsageTotals = attrs.field(init=False)
     _broken: str | None = attrs.field(default=None, init=False)
     _closing: Why | None = attrs.field(default=None, init=False)
     _unload_asked: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -104,7 +104,6 @@ class Thread:
     def __attrs_post_init__(self) -> None:
         self.asks = AskTable(self.subscribers, self.services.asker, self.update_status)
         self.hooks.tool_call.add(self._gate, last=True)
-        self.usage_totals = UsageTotals.of(self.session.entries)
 
     # --- what it is ------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """A burst of requests costs nobody the connection: what is asked is answered as fast as it is read."""
 
 import json
+import sys
 from pathlib import Path
 
 import trio
@@ -50,3 +51,14 @@ async def test_an_interrupt_passes_requests_that_are_held(tmp_path: Path) -> Non
             order.append((await pipe.until(lambda one: "id" in one and "method" not in one))["id"])
     assert order.index("i") < 2_400
     assert [one for one in order if one != "i"] == [one["id"] for one in burst]
+
+
+async def test_output_that_the_system_refuses_is_no_clean_end(tmp_path: Path) -> None:
+    """Command line: exit codes; the answer is lost, and somebody must hear of it."""
+    command = ("sh", "-c", 'exec "$@" > /dev/full', "sh", sys.executable, "-m", "knightcode", "app-server")
+    with (tmp_path / "log").open("w+b") as errors:
+        async with open_pipe(tmp_path / "home", command=command, stderr=errors.fileno()) as pipe:
+            await pipe.send({"id": 1, "method": "no/such"}, {"id": 2, "method": "no/such"})
+            assert await pipe.exit_code() == 1
+        errors.seek(0)
+        assert b'"output ended"' in errors.read()

@@ -506,7 +506,7 @@ def test_a_size_limit_of_the_system_leaves_whole_lines(tmp_path: Path) -> None:
     """The same as the full disk, with the system's own short writes."""
     path = tmp_path / "s.jsonl"
     program = """
-import resource, sys
+import os, resource, sys
 from pathlib import Path
 from knightcode.sessions.log import SessionLog
 from knightcode.sessions.errors import SessionWriteError
@@ -518,7 +518,7 @@ for _ in range(40):
         log.append_custom("x", "y" * 20)
     except SessionWriteError:
         failed += 1
-sys.exit(0 if 0 < failed < 40 and len(log.entries) == 40 else 1)
+os._exit(0 if 0 < failed < 40 and len(log.entries) == 40 else 1)
 """
     path.write_bytes(HEADER_LINE)
     ended = subprocess.run([sys.executable, "-c", program, str(path)], check=False, timeout=20)

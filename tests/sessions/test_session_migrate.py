@@ -144,7 +144,7 @@ def test_an_old_file_that_cannot_be_replaced_stays_as_it_is(tmp_path: Path) -> N
     path = tmp_path / "s.jsonl"
     path.write_bytes(OLD_HEADER + HELLO)
     program = """
-import resource, sys
+import os, resource, sys
 from pathlib import Path
 from knightcode.sessions.log import SessionLog
 from knightcode.sessions.errors import SessionWriteError
@@ -152,7 +152,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (50, 50))
 try:
     SessionLog.open(Path(sys.argv[1]), now_ms=lambda: 0)
 except SessionWriteError as error:
-    sys.exit(7 if sys.argv[1] in str(error) else 1)
+    os._exit(7 if sys.argv[1] in str(error) else 1)
 """
     ended = subprocess.run([sys.executable, "-c", program, str(path)], check=False, timeout=20)
     assert (ended.returncode, path.read_bytes()) == (7, OLD_HEADER + HELLO)

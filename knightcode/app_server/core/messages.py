@@ -64,6 +64,7 @@ def parse_line(line: bytes) -> Incoming:
     Ids are copied and keep the text they came with (`1.50` stays `1.50`); params, results and errors
     are views into the line.
     """
+    line = line.removeprefix(codecs.BOM_UTF8)
     if not _is_utf8(line):
         return _malformed(line, "the line is not UTF-8")
     if is_too_deep(line):
@@ -73,11 +74,13 @@ def parse_line(line: bytes) -> Incoming:
     except UNREADABLE as error:
         if not may_hold_surrogates(line):
             return _malformed(line, _reason(error))
-        line = replace_lone_surrogates(line)
         try:
-            seen = _LINE.decode(line)
+            seen = _LINE.decode(replace_lone_surrogates(line))
         except UNREADABLE as second_error:
             return _malformed(line, _reason(second_error))
+        as_sent = leading_members(line).get("id")
+        if as_sent is not None:
+            seen = msgspec.structs.replace(seen, id=Raw(as_sent))
     return _classify(seen)
 
 
@@ -89,7 +92,7 @@ def parse_id(raw: Raw) -> Raw | None:
     text = bytes(raw)
     if text[:1] == b'"':
         try:
-            _TEXT.decode(text)
+            _TEXT.decode(replace_lone_surrogates(text) if may_hold_surrogates(text) else text)
         except UNREADABLE:
             return None
         return Raw(text)

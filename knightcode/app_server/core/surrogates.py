@@ -10,9 +10,10 @@ from typing import Final
 _PAIR: Final = rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF: Final = rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 # An even number of backslashes before it is text; the escape itself begins after them. Runs are taken
-# whole, since a line may hold millions of escapes.
+# whole, since a line may hold millions of escapes. The last one is not possessive: nothing follows it,
+# and Python 3.11.2, which Debian 12 has, takes too much when a look-ahead is repeated possessively.
 _ESCAPES: Final = re.compile(
-    rb"(?<!\\)((?:\\\\)*+)(?:((?:" + _PAIR + rb")++)|((?:(?!" + _PAIR + rb")" + _HALF + rb")++))"
+    rb"(?<!\\)((?:\\\\)*+)(?:((?:" + _PAIR + rb")++)|((?:(?!" + _PAIR + rb")" + _HALF + rb")+))"
 )
 _LENGTH: Final = len(rb"\ud83d")
 

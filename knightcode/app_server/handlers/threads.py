@@ -4,8 +4,9 @@ Source: App Server, "Threads and turns", "Subscriptions and replacement", "Histo
 large values".
 """
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
+import knightcode_protocol.objects as wire
 from knightcode.app_server.connection import Connection, Later
 from knightcode.app_server.core.pending import Call
 from knightcode.app_server.wire.items import turn_to_wire
@@ -17,12 +18,14 @@ from knightcode.app_server.wire.threads import (
     usage_to_wire,
     warnings_to_wire,
 )
-from knightcode.threads.history import check_cursor, cut_page, read_page
+from knightcode.threads.history import Page, check_cursor, cut_page, read_page
 from knightcode.threads.listing import DEFAULT_LIMIT
 from knightcode.threads.opening import NewThread
 from knightcode.threads.settings import pick_model
 from knightcode.threads.turn import ThreadError
 from knightcode_protocol import params, results
+from knightcode_protocol.envelope import encode
+from knightcode_protocol.limits import ENVELOPE_RESERVE_BYTES, MAX_RESPONSE_BYTES
 from knightcode_protocol.wire import Wire, present
 
 
@@ -73,14 +76,16 @@ def resume(connection: Connection, call: Call, wanted: params.ThreadResumeParams
             running=None if thread.turn is None else thread.turn.id,
         )
         running = thread.running_turn()
+        shown = UNSET if running is None else turn_to_wire(running)
+        turns, next_cursor = _fitting(page, shown)
         thread.subscribe(caller.connection)
         call.answer(
             results.ThreadResumeResult(
                 thread=thread_to_wire(thread.info()),
                 warnings=warnings_to_wire(thread.warnings),
-                turns=tuple(turn_to_wire(turn) for turn in page.turns),
-                next_cursor=present(page.next_cursor),
-                running_turn=UNSET if running is None else turn_to_wire(running),
+                turns=turns,
+                next_cursor=present(next_cursor),
+                running_turn=shown,
                 queue=EMPTY_QUEUE,
                 usage=usage_to_wire(thread.usage()),
                 ui=EMPTY_UI,
@@ -107,14 +112,30 @@ def read(connection: Connection, call: Call, wanted: params.ThreadReadParams) ->
             cursor=wanted.cursor,
             running=None if running is None else running.id,
         )
-        turns = [turn_to_wire(turn) for turn in page.turns]
-        if running is not None and wanted.cursor is None:
-            turns.append(turn_to_wire(running))
+        shown = UNSET if running is None or wanted.cursor is not None else turn_to_wire(running)
+        turns, next_cursor = _fitting(page, shown)
         return results.ThreadReadResult(
-            thread=thread_to_wire(saved.info), turns=tuple(turns), next_cursor=present(page.next_cursor)
+            thread=thread_to_wire(saved.info),
+            turns=turns if isinstance(shown, UnsetType) else (*turns, shown),
+            next_cursor=present(next_cursor),
         )
 
     return finish
+
+
+def _fitting(page: Page, running: wire.Turn | UnsetType) -> tuple[tuple[wire.Turn, ...], str | None]:
+    """The newest turns of a page that fit into one response, at least one, and the cursor to the others."""
+    room = MAX_RESPONSE_BYTES - ENVELOPE_RESERVE_BYTES
+    if not isinstance(running, UnsetType):
+        room -= len(encode(running))
+    kept: list[wire.Turn] = []
+    for turn in reversed(page.turns):
+        shown = turn_to_wire(turn)
+        room -= len(encode(shown)) + 1
+        if room < 0 and kept:
+            break
+        kept.append(shown)
+    return tuple(reversed(kept)), page.newest(len(kept)).next_cursor
 
 
 def list_threads(connection: Connection, call: Call, wanted: params.ThreadListParams) -> Later:
