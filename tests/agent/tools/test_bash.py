@@ -239,9 +239,9 @@ async def test_other_tasks_run_while_a_command_prints_a_lot(tmp_path: Path) -> N
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(count)
-        await bash(call_context(tmp_path), "head -c 10000000 /dev/zero")
+        await bash(call_context(tmp_path), "head -c 2000000 /dev/zero")
         nursery.cancel_scope.cancel()
-    assert turns > 100
+    assert turns > 20
 
 
 async def test_escapes_are_kept_in_the_log_and_not_shown(tmp_path: Path, logs: Path) -> None:
