@@ -40,6 +40,12 @@ def open_regular(path: str | Path) -> int:
     return descriptor
 
 
+def read_regular(path: str | Path) -> bytes:
+    """The whole content of a regular file. Raises as `open_regular` does."""
+    with open(open_regular(path), "rb") as file:
+        return file.read()
+
+
 def _require_regular(mode: int, path: str | Path) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))

@@ -14,6 +14,7 @@ import attrs
 import msgspec
 
 from knightcode.messages import ThinkingLevel
+from knightcode.regular_file import read_regular
 
 T = TypeVar("T")
 
@@ -41,7 +42,7 @@ class Settings:
 def load_settings(path: Path) -> Settings:
     """Read a settings file; a missing one has no settings, a broken one has a warning."""
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except FileNotFoundError:
         return Settings()
     except OSError as error:

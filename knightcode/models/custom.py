@@ -19,6 +19,7 @@ from knightcode.models.catalog import PriceFacts, Provider, TierFacts, models_of
 from knightcode.models.headers import merge_headers
 from knightcode.models.jsonc import BadJsonError, parse_jsonc
 from knightcode.models.model import Model, Prices
+from knightcode.regular_file import read_regular
 
 Name = Annotated[str, Meta(min_length=1)]
 Tokens = Annotated[float, Meta(gt=0)]
@@ -107,7 +108,7 @@ class ModelsFile:
 def read_models_file(path: Path) -> ModelsFile:
     """The file's content; a file that is not there is empty, one that cannot be used has a problem."""
     try:
-        value = parse_jsonc(path.read_bytes())
+        value = parse_jsonc(read_regular(path))
     except FileNotFoundError:
         return ModelsFile()
     except OSError as error:

@@ -19,6 +19,7 @@ from knightcode.models.catalog import PriceFacts
 from knightcode.models.jsonc import BadJsonError, parse_jsonc
 from knightcode.models.model import Model
 from knightcode.models.request import ModelRequest
+from knightcode.regular_file import read_regular
 
 PROVIDER: Final = "scripted"
 _QUOTED_CHARS: Final = 80
@@ -186,7 +187,7 @@ class ScriptedConversation:
             ScriptError: the file cannot be read, or not be used.
         """
         try:
-            data = path.read_bytes()
+            data = read_regular(path)
         except OSError as error:
             raise ScriptError(
                 f"{path}: cannot be read: {error.strerror}; name a file that holds a script"

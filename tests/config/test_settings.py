@@ -1,5 +1,6 @@
 """The global settings file: what is read, and what a bad one costs."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -37,9 +38,11 @@ def test_a_broken_file_counts_as_empty_and_is_named_in_a_warning(tmp_path: Path,
     assert str(path) in settings.warnings[0]
 
 
-def test_a_folder_in_its_place_is_a_warning(tmp_path: Path) -> None:
+def test_a_folder_or_a_pipe_in_its_place_is_a_warning_and_blocks_nobody(tmp_path: Path) -> None:
     """Settings: Malformed file."""
-    assert str(tmp_path) in load_settings(tmp_path).warnings[0]
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe"):
+        assert str(path) in load_settings(path).warnings[0]
 
 
 @pytest.mark.parametrize("value", ["true", "-1", '"soon"', "[]", "1e300"])

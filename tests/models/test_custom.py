@@ -1,11 +1,13 @@
 """models.json: problems of shape, and how entries change what is built in."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from knightcode.models.catalog import Provider, load_catalog
-from knightcode.models.custom import compose, structure_providers
+from knightcode.models.custom import compose, read_models_file, structure_providers
 from knightcode.models.jsonc import BadJsonError, parse_jsonc
 from knightcode.models.model import CostTier, Model, Prices
 
@@ -186,3 +188,10 @@ def test_text_that_is_not_json_says_where(text: bytes, problem: str) -> None:
     with pytest.raises(BadJsonError) as failure:
         parse_jsonc(text)
     assert str(failure.value) == problem
+
+
+def test_a_pipe_under_the_files_name_is_a_problem_and_blocks_nobody(tmp_path: Path) -> None:
+    """Models and providers: models.json."""
+    os.mkfifo(tmp_path / "models.json")
+    problem = read_models_file(tmp_path / "models.json").problem
+    assert problem is not None and str(tmp_path / "models.json") in problem

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 import attrs
 import trio
 
+from knightcode import regular_file
 from knightcode.agent.tools.base import ToolError
 from knightcode.agent.truncation import format_size
 from knightcode.processes.worker_threads import WorkerThreads
@@ -51,14 +52,12 @@ def open_regular(path: str) -> int:
         ToolError: a folder, a pipe, a device: reading those could wait forever or never end.
         OSError: missing, not permitted.
     """
-    # Without O_NONBLOCK the opening of a pipe waits for its writer.
-    descriptor = os.open(path, os.O_RDONLY | _NONBLOCK | _BINARY)
     try:
-        require_regular(os.fstat(descriptor).st_mode, path)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+        return regular_file.open_regular(path)
+    except IsADirectoryError:
+        raise ToolError(f"{path} is a folder, not a file") from None
+    except regular_file.NotRegularError:
+        raise ToolError(f"{path} is not a regular file") from None
 
 
 def require_regular(mode: int, path: str) -> None:
