@@ -14,7 +14,6 @@ from knightcode.messages import (
     AssistantMessage,
     InputBlock,
     Message,
-    ThinkingLevel,
     ToolCallBlock,
     ToolResultMessage,
     Usage,
@@ -94,11 +93,6 @@ class AgentStart(Event, frozen=True, kw_only=True, tag="agent_start"):
 
 class AgentEnd(Event, frozen=True, kw_only=True, omit_defaults=False, tag="agent_end"):
     messages: list[Message]
-    will_retry: bool = False
-
-
-class AgentSettled(Event, frozen=True, kw_only=True, tag="agent_settled"):
-    pass
 
 
 class TurnStart(Event, frozen=True, kw_only=True, tag="turn_start"):
@@ -150,14 +144,9 @@ class ToolExecutionEnd(Event, frozen=True, kw_only=True, omit_defaults=False, ta
     is_error: bool
 
 
-class ThinkingLevelChanged(Event, frozen=True, kw_only=True, tag="thinking_level_changed"):
-    level: ThinkingLevel
-
-
 SessionEvent = (
     AgentStart
     | AgentEnd
-    | AgentSettled
     | TurnStart
     | TurnEnd
     | MessageStart
@@ -166,5 +155,4 @@ SessionEvent = (
     | ToolExecutionStart
     | ToolExecutionUpdate
     | ToolExecutionEnd
-    | ThinkingLevelChanged
 )
