@@ -6,9 +6,9 @@ app server turns them into notifications.
 Source: Session events, "Catalogue", "Messages".
 """
 
-from typing import Any
+from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from knightcode.messages import (
     AssistantMessage,
@@ -125,9 +125,12 @@ class PartialResult(Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 
 
 class ToolExecutionStart(Event, frozen=True, kw_only=True, tag="tool_execution_start"):
+    """`parent_tool_call_id` is set for a nested call: one that another call makes."""
+
     tool_call_id: str
     tool_name: str
     args: dict[str, Any]
+    parent_tool_call_id: str | None = None
 
 
 class ToolExecutionUpdate(Event, frozen=True, kw_only=True, tag="tool_execution_update"):
@@ -135,6 +138,7 @@ class ToolExecutionUpdate(Event, frozen=True, kw_only=True, tag="tool_execution_
     tool_name: str
     args: dict[str, Any]
     partial_result: PartialResult
+    parent_tool_call_id: str | None = None
 
 
 class ToolExecutionEnd(Event, frozen=True, kw_only=True, omit_defaults=False, tag="tool_execution_end"):
@@ -142,6 +146,54 @@ class ToolExecutionEnd(Event, frozen=True, kw_only=True, omit_defaults=False, ta
     tool_name: str
     result: PartialResult
     is_error: bool
+    parent_tool_call_id: str | None = None
+
+
+# --- the session --------------------------------------------------------------------------------
+
+CompactionReason = Literal["manual", "threshold", "overflow"]
+
+
+class CompactionStart(Event, frozen=True, kw_only=True, tag="compaction_start"):
+    reason: CompactionReason
+
+
+class CompactionResult(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a compaction made; token counts are estimates."""
+
+    summary: str
+    first_kept_entry_id: str
+    tokens_before: int
+    estimated_tokens_after: int
+    usage: Usage | None = None
+    details: Any = None
+
+
+class CompactionEnd(Event, frozen=True, kw_only=True, omit_defaults=False, tag="compaction_end"):
+    """`result` is None unless a compaction was written; then `aborted` or `error_message` says why."""
+
+    reason: CompactionReason
+    result: CompactionResult | None = None
+    aborted: bool = False
+    will_retry: bool = False
+    error_message: str | UnsetType = UNSET
+
+
+class AutoRetryStart(Event, frozen=True, kw_only=True, tag="auto_retry_start"):
+    """A failed reply is tried again after `delay_ms`; `attempt` counts from 1."""
+
+    attempt: int
+    max_attempts: int
+    delay_ms: int
+    error_message: str
+
+
+class AutoRetryEnd(Event, frozen=True, kw_only=True, omit_defaults=False, tag="auto_retry_end"):
+    """The one end of a chain of retries; `final_error` is set unless a reply came through."""
+
+    success: bool
+    attempt: int
+    final_error: str | UnsetType = UNSET
 
 
 SessionEvent = (
@@ -155,4 +207,8 @@ SessionEvent = (
     | ToolExecutionStart
     | ToolExecutionUpdate
     | ToolExecutionEnd
+    | CompactionStart
+    | CompactionEnd
+    | AutoRetryStart
+    | AutoRetryEnd
 )
