@@ -107,6 +107,8 @@ TABLE: Final[Mapping[str, Row]] = {
     # the two that know all parts: what is shared by connections, and what is one process
     "knightcode.app_server.host": Row(
         always=(
+            "knightcode.agent.compaction",
+            "knightcode.agent.retry",
             "knightcode.agent.tools.builtin",
             "knightcode.app_server",
             "knightcode.config",

@@ -6,7 +6,7 @@ from knightcode.threads.images import IMAGE_LIMIT
 from knightcode.threads.listing import DEFAULT_LIMIT
 from knightcode.threads.live import DELTA_LIMIT
 from knightcode.threads.opening import NAME_LIMIT
-from knightcode.threads.thread import ERROR_LIMIT
+from knightcode.threads.turns import ERROR_LIMIT
 from knightcode_protocol import limits
 
 

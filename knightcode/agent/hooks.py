@@ -32,10 +32,11 @@ M = TypeVar("M", bound=StoredMessage | CustomMessage)
 
 @attrs.frozen
 class Input:
-    """What a user sent, before anything was made of it."""
+    """What a user sent, before anything was made of it; `steering` when it is for a turn that runs."""
 
     text: str
     images: tuple[ImageBlock, ...] = ()
+    steering: bool = False
 
 
 @attrs.frozen
@@ -95,6 +96,21 @@ class ProviderResponse:
     headers: Mapping[str, str]
 
 
+@attrs.frozen
+class Settled:
+    """A turn has ended, and clients know it."""
+
+    turn_id: str
+    status: str  # completed, interrupted or failed
+
+
+@attrs.frozen
+class SessionShutdown:
+    """The session's runtime ends; what a handler holds is to be let go."""
+
+    reason: str  # quit
+
+
 Handler = Callable[[T], Awaitable[T | None]]
 
 
@@ -152,6 +168,10 @@ class Hooks:
     )
     turn_end: Point[FinishedTurn] = attrs.field(factory=lambda: Point("turn_end"), init=False)
     agent_before_settle: Point[bool] = attrs.field(factory=lambda: Point("agent_before_settle"), init=False)
+    agent_settled: Point[Settled] = attrs.field(factory=lambda: Point("agent_settled"), init=False)
+    session_shutdown: Point[SessionShutdown] = attrs.field(
+        factory=lambda: Point("session_shutdown"), init=False
+    )
     observers: list[Callable[[SessionEvent], None]] = attrs.field(factory=list, init=False)
 
     def observe(self, event: SessionEvent) -> None:

@@ -7,7 +7,7 @@ synchronous step.
 Source: agent loop, "The loop", "Abort".
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 import attrs
@@ -18,6 +18,7 @@ from knightcode.agent.calls import ToolBatch
 from knightcode.agent.hooks import FinishedTurn, Hooks, ProviderResponse
 from knightcode.agent.interrupt import Interrupt
 from knightcode.agent.request import build_request, system_change
+from knightcode.agent.steering import Steering
 from knightcode.agent.tools.base import Tool, ToolContext
 from knightcode.events import (
     AgentEnd,
@@ -74,6 +75,10 @@ class Setup:
     """Sent instead of the sections, and never stored."""
 
 
+async def _nothing() -> None:
+    await trio.lowlevel.checkpoint()
+
+
 @attrs.define(eq=False)
 class AgentRun:
     """What one turn runs with. `run` may be called again, to go on.
@@ -82,6 +87,9 @@ class AgentRun:
         setup: called before each request.
         emit: receives every event, at once and in order.
         calls: the nursery of tool calls, see `ToolBatch`.
+        steering: what the user says meanwhile; polled when a run begins and after every turn of it.
+        between_turns: called when a reply's tools are done and another request will follow.
+        retry_after_ms: how long the provider of the last, failed, reply asked to be left alone.
     """
 
     conversation: Conversation
@@ -94,17 +102,20 @@ class AgentRun:
     emit: Callable[[SessionEvent], None]
     now_ms: Callable[[], int]
     session_id: str
+    steering: Steering = attrs.field(factory=Steering)
+    between_turns: Callable[[], Awaitable[None]] = _nothing
 
+    retry_after_ms: int | None = attrs.field(default=None, init=False)
     _added: list[Message] = attrs.field(factory=list, init=False)
     _call_ids: set[str] = attrs.field(factory=set, init=False)
     _broken_calls: set[str] = attrs.field(factory=set, init=False)
 
-    async def run(self, prompt: Sequence[StoredMessage | CustomMessage]) -> AssistantMessage:
+    async def run(self, prompt: Sequence[StoredMessage | CustomMessage] = ()) -> AssistantMessage:
         """Run until the model has nothing left to do; returns the last reply, which may have failed.
 
         Args:
             prompt: what is said to the model first; nothing when a run goes on, which needs a context
-                that does not end in a reply.
+                that does not end in a reply, or steers that wait.
         """
         self._added = []
         self._emit(AgentStart())
@@ -112,6 +123,7 @@ class AgentRun:
         self._declared_context(self.setup())  # the prompt that a message is read under comes before it
         for message in prompt:
             await self._deliver(message)
+        await self._deliver_steers()
         while True:
             reply = await self._ask()
             if reply.stop_reason in ("error", "aborted"):
@@ -126,9 +138,11 @@ class AgentRun:
                 finished = await self.hooks.turn_end.run(finished)
             self._emit(TurnEnd(message=reply, tool_results=results))
             wants_reply = bool(batch.calls) and not batch.terminate
-            if finished.end or not (wants_reply or finished.go_on):
+            if finished.end or not (wants_reply or finished.go_on or self.steering):
                 break
+            await self.between_turns()
             self._emit(TurnStart())
+            await self._deliver_steers()
         self._emit(AgentEnd(messages=list(self._added)))
         return reply
 
@@ -142,6 +156,13 @@ class AgentRun:
     async def _deliver(self, message: StoredMessage | CustomMessage) -> None:
         """Announce and store a message that is complete: a user's, or an extension's."""
         self._store(await self.hooks.finish_message(message), started=False)
+
+    async def _deliver_steers(self) -> None:
+        """Deliver what the user has said meanwhile; an interrupt may still take it away."""
+        for steer in self.steering.poll():
+            message = await self.hooks.finish_message(steer.message)
+            if self.steering.take(steer):
+                self._store(message, started=False)
 
     def _store(self, message: StoredMessage | CustomMessage, *, started: bool) -> None:
         """Store and announce in one step; what cannot be stored is never announced."""
@@ -175,6 +196,7 @@ class AgentRun:
                 with self.interrupt.stops():
                     await self.models.stream(request, reply)
             reply.abort()  # changes nothing in one that is finished
+            self.retry_after_ms = reply.retry_after_ms
             message = self._unique_calls(reply)
             message = await self.hooks.finish_message(message)
             kept = True

@@ -11,6 +11,8 @@ from pathlib import Path
 import attrs
 import trio
 
+from knightcode.agent.compaction import CompactionSettings
+from knightcode.agent.retry import RetryPolicy
 from knightcode.agent.tools.builtin import builtin_tools
 from knightcode.app_server.connection import Connection, Connections
 from knightcode.app_server.core.connection import ConnectionCore
@@ -91,7 +93,19 @@ async def open_host(config: HostConfig) -> AsyncIterator[Host]:
     )
     built_in = builtin_tools()
     names = select_tools(settings.default_tools, tuple(tool.name for tool in built_in))
-    model_settings = ModelSettings(idle_timeout_ms=settings.http_idle_timeout_ms)
+    tries, requests_tries = settings.retry, settings.retry.provider
+    retry = RetryPolicy(tries.enabled, tries.max_retries, tries.base_delay_ms, tries.max_agent_delay_ms)
+    model_settings = ModelSettings(
+        timeout_ms=requests_tries.timeout_ms,
+        idle_timeout_ms=settings.http_idle_timeout_ms,
+        max_retries=requests_tries.max_retries,
+        max_retry_delay_ms=requests_tries.max_retry_delay_ms,
+    )
+
+    def compaction_settings(model: Model) -> CompactionSettings:
+        found = settings.compaction.for_model(model.provider, model.id)
+        return CompactionSettings(found.enabled, found.reserve_tokens, found.keep_recent_tokens)
+
     async with open_model_client(registry, model_settings) as models:
 
         def services(calls: trio.Nursery) -> Services:
@@ -109,6 +123,9 @@ async def open_host(config: HostConfig) -> AsyncIterator[Host]:
                 default_thinking_level=settings.default_thinking_level,
                 shell_path=settings.shell_path,
                 shell_command_prefix=settings.shell_command_prefix,
+                retry=retry,
+                compaction_settings=compaction_settings,
+                steering_mode=settings.steering_mode,
                 warnings=warnings,
             )
 

@@ -95,8 +95,10 @@ def main(arguments: Sequence[str]) -> int:
     if options.help:
         sys.stderr.write(USAGE)
         return 0
-    from knightcode.app_server.signals import StopSignals
+    from knightcode.app_server.signals import StopSignals, hangup_is_ignored
 
+    # Windows never tells of another parent than the first.
+    parent = None if hangup_is_ignored() or sys.platform == "win32" else os.getppid()
     signals = StopSignals()
     signals.install()  # the stop is a sequence, also for a signal that comes this early
     pipes = Pipes.claim()
@@ -107,10 +109,12 @@ def main(arguments: Sequence[str]) -> int:
         rest = pipes.write_early(core.outbox.take(1))
         if rest:
             core.outbox.post(rest)
-    return _serve(core, pipes, options, signals)
+    return _serve(core, pipes, options, signals, parent)
 
 
-def _serve(core: ConnectionCore, pipes: Pipes, options: Options, signals: "StopSignals") -> int:
+def _serve(
+    core: ConnectionCore, pipes: Pipes, options: Options, signals: "StopSignals", parent: int | None
+) -> int:
     from pathlib import Path
 
     import trio
@@ -129,6 +133,6 @@ def _serve(core: ConnectionCore, pipes: Pipes, options: Options, signals: "StopS
     )
     handler = log_to_stderr()
     try:
-        return trio.run(serve_stdio, core, pipes, config, signals)
+        return trio.run(serve_stdio, core, pipes, config, signals, parent)
     finally:
         handler.close()

@@ -19,7 +19,7 @@ ANSWER_BY = 9.0
 EXIT_BY = 10.0
 """Seconds after which the process is gone, whatever runs."""
 
-Why = Literal["eof", "signal", "reader gone", "overflow", "lost"]
+Why = Literal["eof", "signal", "parent gone", "reader gone", "overflow", "lost"]
 
 
 @attrs.define(eq=False)

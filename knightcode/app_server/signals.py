@@ -1,6 +1,7 @@
 """The signals that ask for the stop, counted where no event loop is needed.
 
-Must stay free of everything heavy, trio above all: signals come from the first moment on.
+Must stay free of everything heavy, trio above all: signals come from the first moment on. A SIGHUP that
+was ignored when the program was started stays ignored, as `nohup` and shells mean it.
 
 Source: App Server notes, "Shutdown".
 """
@@ -19,6 +20,11 @@ def _nothing() -> None:
     return None
 
 
+def hangup_is_ignored() -> bool:
+    """Whether this program was started to outlive its starter, as `nohup` does it."""
+    return hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
 class StopSignals:
     """Counts signals in the handler that Python runs between two bytecodes of the main thread.
 
@@ -34,7 +40,7 @@ class StopSignals:
     def install(self) -> None:
         """Take the signals over. Until somebody listens the first is kept, and the second exits at once."""
         for name in NAMES:
-            if hasattr(signal, name):
+            if hasattr(signal, name) and not (name == "SIGHUP" and hangup_is_ignored()):
                 signal.signal(getattr(signal, name), self._came)
 
     @contextmanager

@@ -171,9 +171,25 @@ class AppServerClient:
         """`thread/settings/update`."""
         return cast(results.ThreadSettingsUpdateResult, await self.request("thread/settings/update", wanted))
 
+    async def thread_compact(self, wanted: params.ThreadCompactParams) -> results.ThreadCompactResult:
+        """`thread/compact`; waits until the compaction has ended."""
+        return cast(results.ThreadCompactResult, await self.request("thread/compact", wanted))
+
     async def turn_start(self, wanted: params.TurnStartParams) -> results.TurnStartResult:
         """`turn/start`; does not wait for the turn to end."""
         return cast(results.TurnStartResult, await self.request("turn/start", wanted))
+
+    async def turn_steer(self, wanted: params.TurnSteerParams) -> results.TurnSteerResult:
+        """`turn/steer`; does not wait until the model sees the input."""
+        return cast(results.TurnSteerResult, await self.request("turn/steer", wanted))
+
+    async def turn_queue_add(self, wanted: params.TurnQueueAddParams) -> results.TurnQueueAddResult:
+        """`turn/queue/add`; does not wait for the input's turn."""
+        return cast(results.TurnQueueAddResult, await self.request("turn/queue/add", wanted))
+
+    async def turn_queue_remove(self, wanted: params.TurnQueueRemoveParams) -> results.TurnQueueRemoveResult:
+        """`turn/queue/remove`."""
+        return cast(results.TurnQueueRemoveResult, await self.request("turn/queue/remove", wanted))
 
     async def turn_interrupt(self, wanted: params.TurnInterruptParams) -> results.TurnInterruptResult:
         """`turn/interrupt`; does not wait for the turn to end."""
@@ -182,6 +198,11 @@ class AppServerClient:
     async def model_list(self) -> results.ModelListResult:
         """`model/list`."""
         return cast(results.ModelListResult, await self.request("model/list", params.ModelListParams()))
+
+    async def server_diagnostics(self) -> results.ServerDiagnosticsResult:
+        """`server/diagnostics`."""
+        wanted = params.ServerDiagnosticsParams()
+        return cast(results.ServerDiagnosticsResult, await self.request("server/diagnostics", wanted))
 
     # --- what the server sends -------------------------------------------------------------------
 

@@ -1,18 +1,20 @@
 """The global settings file, as far as anything reads it yet.
 
 The file is not checked against a schema: unknown keys are ignored, and a value of the wrong kind
-means its default. A file that is not JSON counts as empty and gives one warning.
+means its default. A number or a switch that is none gives a warning as well. A file that is not JSON
+counts as empty and gives one warning.
 
-Source: settings, "Settings keys", "Tolerance of bad values", "Malformed file".
+Source: settings, "Settings keys", "Tolerance of bad values", "Malformed file", "Legacy keys".
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import attrs
 import msgspec
 
+from knightcode.config.section import Section
 from knightcode.messages import ThinkingLevel
 from knightcode.regular_file import read_regular
 
@@ -20,6 +22,61 @@ T = TypeVar("T")
 
 DEFAULT_HTTP_IDLE_MS = 300_000
 _LEVELS = get_args(ThinkingLevel)
+SteeringMode = Literal["one-at-a-time", "all"]
+
+
+@attrs.frozen
+class ProviderRetrySettings:
+    """The settings `retry.provider.*`, of one request to a provider.
+
+    Attributes:
+        timeout_ms: until the response's head, 0 for no limit; None is `http_idle_timeout_ms`.
+        max_retry_delay_ms: the longest wait that a server may ask for; 0 for no limit.
+    """
+
+    timeout_ms: int | None = None
+    max_retries: int = 0
+    max_retry_delay_ms: int = 60_000
+
+
+@attrs.frozen
+class RetrySettings:
+    """The settings `retry.*`, of replies that failed. Milliseconds."""
+
+    enabled: bool = True
+    max_retries: int = 3
+    base_delay_ms: int = 2_000
+    max_agent_delay_ms: int = 60_000
+    provider: ProviderRetrySettings = ProviderRetrySettings()
+
+
+@attrs.frozen
+class CompactionSettings:
+    """The settings `compaction.*`. Tokens.
+
+    Attributes:
+        enabled: of automatic compaction; that on request always works.
+        reserve_tokens: room kept for the reply.
+        keep_recent_tokens: of the newest context, kept word for word.
+        model_overrides: by `provider/modelId`, with the file's names: `reserveTokens`, `keepRecentTokens`.
+    """
+
+    enabled: bool = True
+    reserve_tokens: int = 16_384
+    keep_recent_tokens: int = 20_000
+    model_overrides: Mapping[str, Mapping[str, int]] = attrs.field(factory=dict)
+
+    def for_model(self, provider: str, model_id: str) -> "CompactionSettings":
+        """What holds for one model: each number is its override's if that has it, else the ordinary one.
+
+        Names are compared exactly. The result has no overrides.
+        """
+        override = self.model_overrides.get(f"{provider}/{model_id}", {})
+        return CompactionSettings(
+            enabled=self.enabled,
+            reserve_tokens=override.get("reserveTokens", self.reserve_tokens),
+            keep_recent_tokens=override.get("keepRecentTokens", self.keep_recent_tokens),
+        )
 
 
 @attrs.frozen
@@ -36,6 +93,10 @@ class Settings:
     """0 for no limit."""
     default_tools: tuple[str, ...] | None = None
     """Names, or `+name` and `-name`; see `select_tools`."""
+    steering_mode: SteeringMode = "one-at-a-time"
+    """How many steers are handed to the model at one point."""
+    retry: RetrySettings = RetrySettings()
+    compaction: CompactionSettings = CompactionSettings()
     warnings: tuple[str, ...] = ()
 
 
@@ -53,7 +114,10 @@ def load_settings(path: Path) -> Settings:
         return Settings(warnings=(f"{path} is not valid JSON ({error}); its settings are not used",))
     if not isinstance(found, dict):
         return Settings(warnings=(f"{path} does not hold a JSON object; its settings are not used",))
-    idle_ms, warnings = _milliseconds(found.get("httpIdleTimeoutMs"), path)
+    section = Section(str(path), found, [])
+    idle_ms = _idle_milliseconds(section)
+    retry = _retry(section.section("retry"))
+    compaction = _compaction(section.section("compaction"))
     return Settings(
         session_dir=_value(found, "sessionDir", _text),
         default_provider=_value(found, "defaultProvider", _text),
@@ -63,7 +127,10 @@ def load_settings(path: Path) -> Settings:
         shell_command_prefix=_value(found, "shellCommandPrefix", _text),
         http_idle_timeout_ms=idle_ms,
         default_tools=_names(found["defaultTools"]) if found.get("defaultTools") is not None else None,
-        warnings=warnings,
+        steering_mode=_value(found, "steeringMode", _steering_mode) or "one-at-a-time",
+        retry=retry,
+        compaction=compaction,
+        warnings=tuple(section.warnings),
     )
 
 
@@ -99,18 +166,59 @@ def _level(value: object) -> ThinkingLevel | None:
     return value if value in _LEVELS else None  # type: ignore[return-value]
 
 
+def _retry(section: Section) -> RetrySettings:
+    default = RetrySettings()
+    return RetrySettings(
+        enabled=section.flag("enabled", default.enabled),
+        max_retries=section.number("maxRetries", default.max_retries),
+        base_delay_ms=section.number("baseDelayMs", default.base_delay_ms),
+        max_agent_delay_ms=section.number("maxAgentDelayMs", default.max_agent_delay_ms),
+        provider=_provider_retry(section),
+    )
+
+
+def _provider_retry(retry: Section) -> ProviderRetrySettings:
+    section, default = retry.section("provider"), ProviderRetrySettings()
+    longest_ms = default.max_retry_delay_ms
+    if section.members.get("maxRetryDelayMs") is None:
+        longest_ms = retry.number("maxDelayMs", longest_ms)  # the key's name in earlier versions
+    return ProviderRetrySettings(
+        timeout_ms=section.number("timeoutMs", default.timeout_ms),
+        max_retries=section.number("maxRetries", default.max_retries),
+        max_retry_delay_ms=section.number("maxRetryDelayMs", longest_ms),
+    )
+
+
+def _compaction(section: Section) -> CompactionSettings:
+    default = CompactionSettings()
+    return CompactionSettings(
+        enabled=section.flag("enabled", default.enabled),
+        reserve_tokens=section.whole("reserveTokens", default.reserve_tokens),
+        keep_recent_tokens=section.whole("keepRecentTokens", default.keep_recent_tokens),
+        model_overrides=_overrides(section.section("modelOverrides")),
+    )
+
+
+def _overrides(section: Section) -> dict[str, dict[str, int]]:
+    """By model, the numbers that can be used."""
+    found: dict[str, dict[str, int]] = {}
+    for model in section.members:
+        override = section.section(model)
+        numbers = {key: override.whole(key, None) for key in ("reserveTokens", "keepRecentTokens")}
+        found[model] = {key: number for key, number in numbers.items() if number is not None}
+    return found
+
+
+def _steering_mode(value: object) -> SteeringMode | None:
+    return value if value in get_args(SteeringMode) else None  # type: ignore[return-value]
+
+
 def _names(value: object) -> tuple[str, ...]:
     return tuple(name for name in value if isinstance(name, str)) if isinstance(value, list) else ()
 
 
-def _milliseconds(value: object, path: Path) -> tuple[int, tuple[str, ...]]:
-    if value == "disabled":
-        return 0, ()
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**53:
-        return int(value), ()
-    if value is None:
-        return DEFAULT_HTTP_IDLE_MS, ()
-    return DEFAULT_HTTP_IDLE_MS, (
-        f'{path}: httpIdleTimeoutMs is {value!r}, neither a number of milliseconds nor "disabled"; '
-        f"{DEFAULT_HTTP_IDLE_MS} is used",
-    )
+def _idle_milliseconds(section: Section) -> int:
+    key, fault = "httpIdleTimeoutMs", 'neither a number of milliseconds nor "disabled"'
+    if section.members.get(key) == "disabled":
+        return 0
+    return section.number(key, DEFAULT_HTTP_IDLE_MS, fault=fault)

@@ -14,7 +14,15 @@ ErrorKind = Literal["auth", "rateLimit", "contextOverflow", "network", "provider
 
 
 class RequestFailedError(Exception):
-    """A request got no usable answer; the text is what the reply ends with."""
+    """A request got no usable answer; the text is what the reply ends with.
+
+    Attributes:
+        retry_after_ms: how long the server asked to be left alone; None when it did not say.
+    """
+
+    def __init__(self, text: str, *, retry_after_ms: int | None = None) -> None:
+        super().__init__(text)
+        self.retry_after_ms = retry_after_ms
 
 
 def _any(*patterns: str) -> re.Pattern[str]:

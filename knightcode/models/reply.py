@@ -34,7 +34,9 @@ from knightcode.messages import (
     Usage,
 )
 from knightcode.models.arguments import arguments_are_whole, parse_arguments
+from knightcode.models.characters import ends_in_half, join_pairs
 from knightcode.models.model import Model
+from knightcode.text import clean
 
 ABORTED = "Request aborted"
 
@@ -48,6 +50,8 @@ class _Block:
     redacted: bool = False
     call_id: str = ""
     name: str = ""
+    half: str = ""
+    """The first half of a character whose second half has not come."""
 
     def text(self) -> str:
         if len(self.pieces) > 1:
@@ -60,7 +64,12 @@ class ReplyBuilder:
     """Collects one reply and emits its events, each once and in order.
 
     `started` and `finished` are each set once. After `finished` every further call is ignored, so a
-    late chunk cannot change a message that has been published.
+    late chunk cannot change a message that has been published. What comes out can always be encoded:
+    characters are whole in every delta, and halves that never meet are U+FFFD.
+
+    Attributes:
+        retry_after_ms: how long the provider asked to be left alone when it refused the request; never
+            a part of the message.
     """
 
     model: Model
@@ -76,6 +85,7 @@ class ReplyBuilder:
     response_model: str | None = attrs.field(default=None, init=False)
     raw_stop_reason: str | None = attrs.field(default=None, init=False)
     error_message: str | None = attrs.field(default=None, init=False)
+    retry_after_ms: int | None = attrs.field(default=None, init=False)
     stop_reason: StopReason = attrs.field(default="pending", init=False)
     started_at_ms: int = attrs.field(init=False)
     _ended_at_ms: int | None = attrs.field(default=None, init=False)
@@ -104,13 +114,17 @@ class ReplyBuilder:
 
     def open_tool_call(self, call_id: str, name: str) -> int:
         """Begin a tool call; its arguments follow as deltas of JSON text."""
-        return self._open(_Block("toolCall", call_id=call_id, name=name))
+        return self._open(_Block("toolCall", call_id=clean(call_id), name=clean(name)))
 
     def delta(self, index: int, delta: str) -> None:
-        """Append to a block. Empty deltas are dropped."""
+        """Append to a block. Empty deltas are dropped, half a character waits for its other half."""
         if self.finished or not delta:
             return
         block = self._blocks[index]
+        if block.half or not delta.isascii():
+            delta = _whole_characters(block, delta)
+            if not delta:
+                return
         block.pieces.append(delta)
         if block.kind == "text":
             self.emit(TextDelta(content_index=index, delta=delta))
@@ -122,6 +136,7 @@ class ReplyBuilder:
     def sign(self, index: int, signature: str, *, append: bool = False) -> None:
         """Set or extend a block's opaque signature."""
         block = self._blocks[index]
+        signature = clean(signature)
         block.signature = (block.signature or "") + signature if append else signature
 
     def close(self, index: int) -> None:
@@ -129,6 +144,9 @@ class ReplyBuilder:
         block = self._blocks[index]
         if self.finished or not block.open:
             return
+        if block.half:
+            half, block.half = block.half, ""
+            self.delta(index, clean(half))
         block.open = False
         if block.kind == "text":
             self.emit(TextEnd(content_index=index, content=block.text()))
@@ -146,10 +164,15 @@ class ReplyBuilder:
             self.close(index)
         self._finish(reason)
 
-    def fail(self, error_message: str) -> None:
-        """The reply failed; what has arrived stays in it."""
+    def fail(self, error_message: str, *, retry_after_ms: int | None = None) -> None:
+        """The reply failed; what has arrived stays in it, but for half a character at its end.
+
+        Args:
+            retry_after_ms: see the attribute.
+        """
         if not self.finished:
-            self.error_message = error_message
+            self.error_message = clean(error_message)
+            self.retry_after_ms = retry_after_ms
             self._finish("error")
 
     def abort(self) -> None:
@@ -189,9 +212,9 @@ class ReplyBuilder:
             usage=self.usage,
             stop_reason=self.stop_reason,
             error_message=self.error_message,
-            raw_stop_reason=self.raw_stop_reason,
-            response_id=self.response_id,
-            response_model=self.response_model,
+            raw_stop_reason=_cleaned(self.raw_stop_reason),
+            response_id=_cleaned(self.response_id),
+            response_model=_cleaned(self.response_model),
             thinking_level=self.thinking_level if self.model.reasoning else None,
             duration_ms=None if self._ended_at_ms is None else max(0, self._ended_at_ms - self.started_at_ms),
         )
@@ -221,6 +244,22 @@ class ReplyBuilder:
         self._ended_at_ms = self.now_ms()
         self._final = self.message()
         self.finished = True
+
+
+def _whole_characters(block: _Block, delta: str) -> str:
+    """The delta with the half that was held back before it, without one at its own end, which is held."""
+    text, block.half = block.half + delta, ""
+    if ends_in_half(text):
+        text, block.half = text[:-1], text[-1]
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return clean(join_pairs(text))
+    return text
+
+
+def _cleaned(text: str | None) -> str | None:
+    return None if text is None else clean(text)
 
 
 def _call(block: _Block) -> ToolCallBlock:

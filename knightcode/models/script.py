@@ -27,6 +27,7 @@ _PLACEHOLDER: Final = re.compile(r"\{\{(user|toolResult|request)\}\}")
 
 Count = Annotated[int, Meta(ge=1, le=10_000_000)]
 Milliseconds = Annotated[float, Meta(ge=0)]
+WholeMilliseconds = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 
 
 class ScriptError(Exception):
@@ -58,11 +59,14 @@ class Step(ScriptPart, frozen=True, kw_only=True):
     repeat: Count = 1
     chunk: Count | None = None
     delay_ms: Milliseconds | None = None
+    retry_after_ms: WholeMilliseconds | None = None
 
     def __post_init__(self) -> None:
         actions = (self.text, self.thinking, self.tool_call, self.wait_ms, self.silence, self.error)
         if sum(action is not None for action in actions) != 1:
             raise ValueError("a step has exactly one of text, thinking, toolCall, waitMs, silence, error")
+        if self.retry_after_ms is not None and self.error is None:
+            raise ValueError("retryAfterMs belongs to a step with error")
 
 
 class When(ScriptPart, frozen=True, kw_only=True):

@@ -13,14 +13,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
-import msgspec
 import trio
 
+from knightcode.models.characters import encode_clean
 from knightcode.models.errors import RequestFailedError
 from knightcode.models.request import RequestInspector
 from knightcode.models.settings import ModelSettings
 from knightcode.models.sse import EventTooLargeError, SseEvent, SseSplitter
-from knightcode.text import clean_json
 
 if TYPE_CHECKING:
     from knightcode.models.http import Http, HttpResponse
@@ -29,6 +28,7 @@ _RETRIED_STATUSES: Final = frozenset({408, 409, 429})
 _FIRST_DELAY_SECONDS: Final = 0.5
 _LONGEST_DELAY_SECONDS: Final = 8.0
 _JITTER: Final = 0.25
+_LONGEST_ASKED_MS: Final = 2**53 - 1  # a server may ask for more than a float of milliseconds holds
 
 
 class EventBatches(Protocol):
@@ -52,7 +52,8 @@ class Wire(Protocol):
         The inspector is shown the body once, and the head of every answer.
 
         Raises:
-            RequestFailedError: on entering or while reading; the text is for the reply.
+            RequestFailedError: on entering or while reading; its text is for the reply, and so is the
+                wait that the server asked for when it refused.
         """
 
 
@@ -75,7 +76,7 @@ class HttpWire:
         """See `Wire.events`. Leaving closes the connection, unless the body has come to its end."""
         if inspector is not None:
             body = await inspector.before_request(body)
-        response = await self._accepted(url, headers, encode_body(body), inspector)
+        response = await self._accepted(url, headers, encode_clean(body), inspector)
         try:
             yield _Batches(response)
             await response.drain()
@@ -104,13 +105,15 @@ class HttpWire:
                     return response
             except RequestFailedError as error:
                 failure = str(error)
-            if attempt >= self.settings.max_retries or not should_retry(status, answered):
-                raise RequestFailedError(failure)
             asked = asked_delay(answered, now=time.time())
+            asked_ms = None if asked is None else _whole_milliseconds(asked)
+            if attempt >= self.settings.max_retries or not should_retry(status, answered):
+                raise RequestFailedError(failure, retry_after_ms=asked_ms)
             longest = self.settings.max_retry_delay_ms / 1000
             if asked is not None and 0 < longest < asked:
                 raise RequestFailedError(
-                    f"retry delay of {asked:g} s is longer than the {longest:g} s allowed: {failure}"
+                    f"retry delay of {asked:g} s is longer than the {longest:g} s allowed: {failure}",
+                    retry_after_ms=asked_ms,
                 )
             await trio.sleep(own_delay(attempt, self.jitter()) if asked is None else asked)
             attempt += 1
@@ -161,16 +164,13 @@ def own_delay(attempt: int, jitter: float) -> float:
     return float(full * (1 - _JITTER * jitter))
 
 
+def _whole_milliseconds(seconds: float) -> int:
+    """Rounded up, since too early is what the server does not want."""
+    return math.ceil(min(seconds * 1000, _LONGEST_ASKED_MS))
+
+
 def _wait(seconds: float) -> float | None:
     return seconds if math.isfinite(seconds) and seconds >= 0 else None
-
-
-def encode_body(body: Mapping[str, Any]) -> bytes:
-    """The JSON of a request body. Lone surrogates, which no JSON text may hold, become U+FFFD."""
-    try:
-        return msgspec.json.encode(body)
-    except UnicodeEncodeError:
-        return msgspec.json.encode(clean_json(body))
 
 
 async def _refusal(response: "HttpResponse", inspector: RequestInspector | None) -> str | None:

@@ -1,10 +1,12 @@
 """Lists of stored sessions and the search for one. Blocking: callers use a worker thread.
 
-Source: Session files, "Session listing"; App server, "History, listings, and large values".
+Source: Session files, "Session listing"; App server, "History, listings, and large values",
+"server/diagnostics".
 """
 
 import os
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import attrs
@@ -13,7 +15,46 @@ from knightcode.config.paths import SESSION_SUFFIX
 from knightcode.sessions.clock import iso
 from knightcode.sessions.errors import SessionFileError, SessionNotFoundError
 from knightcode.sessions.facts import count_messages, effective_cwd, last_name, last_workspace, title_of
-from knightcode.sessions.read import read_header, read_session
+from knightcode.sessions.read import StoredSession, parse_session, read_bytes, read_header
+
+
+@attrs.frozen
+class ListingCost:
+    """What the lists of this process have read so far, all together; it only grows.
+
+    Attributes:
+        files_opened: one for each transcript, and one for each look into a parent's header.
+        bytes_scanned: the sizes of the transcripts; headers of parents add nothing.
+    """
+
+    files_opened: int = 0
+    bytes_scanned: int = 0
+
+
+@attrs.define(eq=False)
+class _Meter:
+    """Several worker threads may count at the same time."""
+
+    _total: ListingCost = attrs.field(factory=ListingCost, init=False)
+    _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False, repr=False)
+
+    def add(self, *, size: int = 0) -> None:
+        """One more file was opened, of which so many bytes count."""
+        with self._lock:
+            total = self._total
+            self._total = ListingCost(total.files_opened + 1, total.bytes_scanned + size)
+
+    def total(self) -> ListingCost:
+        """Both numbers as of one moment."""
+        return self._total
+
+
+_METER = _Meter()  # for the process, like the memory that is reported beside it
+
+
+def listing_cost() -> ListingCost:
+    """What lists have cost since the process began. Reading a session to use it is no list."""
+    return _METER.total()
 
 
 @attrs.frozen
@@ -110,10 +151,12 @@ def _with_times(files: Iterable[os.DirEntry[str]]) -> Iterator[tuple[Path, int]]
 
 def _summarise(path: Path, modified_ms: int, parents: dict[str, str | None]) -> SessionSummary | None:
     try:
-        session = read_session(path)
+        session = _scan(path)
     except SessionNotFoundError:
         return None
     except SessionFileError:
+        session = None
+    if session is None:
         return _damaged(path, modified_ms)
     workspace = last_workspace(session.entries) or {}
     project_cwd = workspace.get("projectCwd")
@@ -137,6 +180,17 @@ def _summarise(path: Path, modified_ms: int, parents: dict[str, str | None]) -> 
     )
 
 
+def _scan(path: Path) -> StoredSession | None:
+    """A transcript; None when it is not one.
+
+    Raises:
+        SessionFileError: the file is missing, unreadable, or not a regular file.
+    """
+    data = read_bytes(path)
+    _METER.add(size=len(data))
+    return parse_session(data)
+
+
 def _damaged(path: Path, modified_ms: int) -> SessionSummary:
     return SessionSummary(
         path=path,
@@ -156,18 +210,24 @@ def _damaged(path: Path, modified_ms: int) -> SessionSummary:
 
 def _parent_id(parent: str, known: dict[str, str | None]) -> str | None:
     if parent not in known:
-        known[parent] = parent_id(parent)
+        known[parent] = parent_id(parent, opened=_METER.add)
     return known[parent]
 
 
-def parent_id(parent: str | None) -> str | None:
-    """The id in the header of the file that a session was made from; None when it is gone or unreadable."""
-    return _header_id(Path(parent)) if parent is not None and os.path.isabs(parent) else None
+def parent_id(parent: str | None, *, opened: Callable[[], None] | None = None) -> str | None:
+    """The id in the header of the file that a session was made from; None when it is gone or unreadable.
+
+    Args:
+        opened: called when the file could be read, whatever is in it.
+    """
+    return _header_id(Path(parent), opened) if parent is not None and os.path.isabs(parent) else None
 
 
-def _header_id(path: Path) -> str | None:
+def _header_id(path: Path, opened: Callable[[], None] | None = None) -> str | None:
     try:
         header = read_header(path)
     except SessionFileError:
         return None
+    if opened is not None:
+        opened()
     return None if header is None else header.id

@@ -48,6 +48,8 @@ def _check_inline(image: ImageBlock) -> ImageBlock:
         data = base64.b64decode(image.data, validate=True)
     except (binascii.Error, ValueError):
         raise bad_image("An inline image is not valid base64; encode the file's bytes") from None
+    if len(data) > IMAGE_LIMIT:  # padding hides up to two bytes from the check above
+        raise bad_image(f"An inline image is larger than {IMAGE_LIMIT} bytes; scale it down")
     kind = image_type(data)
     if kind not in MODEL_IMAGES:
         raise bad_image("An inline image is not PNG, JPEG, GIF or WebP; convert it first")
@@ -56,7 +58,7 @@ def _check_inline(image: ImageBlock) -> ImageBlock:
 
 def _read(path: str) -> ImageBlock:
     if not os.path.isabs(path):
-        raise bad_image(f"The image path {path} is relative; send an absolute path")
+        raise bad_image(f"The image path {path!r} is relative; send an absolute path")
     try:
         with open(open_regular(path), "rb") as file:
             data = file.read(IMAGE_LIMIT + 1)

@@ -84,6 +84,7 @@ class CompactionItem(Item):
     reason: Literal["manual", "threshold", "overflow"] = "manual"
     status: Literal["running", "completed", "failed", "cancelled"] = "completed"
     tokens_before: int | None = None
+    tokens_after: int | None = None
     error: str | None = None
 
 
@@ -200,11 +201,23 @@ def input_item(turn_id: str, ordinal: int, entry: Entry) -> AnyItem | None:
         )
     if isinstance(entry, CompactionEntry):
         return CompactionItem(
-            id=item_id, summary=entry.summary, tokens_before=entry.tokens_before, completed_at_ms=at
+            id=compaction_id(item_id),
+            summary=entry.summary,
+            tokens_before=entry.tokens_before,
+            completed_at_ms=at,
         )
     if isinstance(entry, BranchSummaryEntry):
         return ExtensionItem(id=item_id, extension="branch_summary", text=entry.summary, completed_at_ms=at)
     return None
+
+
+def compaction_id(entry_id: str) -> str:
+    """The item id of a compaction at an entry's place.
+
+    One that fails leaves no entry, and whatever comes next takes its place in the turn: the two must
+    not share an id.
+    """
+    return f"{entry_id}:c"
 
 
 def stored_items(turn: StoredTurn, cwd: str) -> tuple[AnyItem, ...]:

@@ -6,10 +6,16 @@ Source: App Server notes, "Session events to notifications", "Item ids".
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 import attrs
+from msgspec import UnsetType
 
 from knightcode.events import (
+    AutoRetryEnd,
+    AutoRetryStart,
+    CompactionEnd,
+    CompactionStart,
     MessageUpdate,
     TextDelta,
     TextStart,
@@ -19,21 +25,32 @@ from knightcode.events import (
     ToolExecutionUpdate,
 )
 from knightcode.messages import AssistantMessage, TextBlock, ToolResultMessage, text_of
-from knightcode.sessions.entries import Entry
+from knightcode.sessions.clock import parse_iso
+from knightcode.sessions.entries import CompactionEntry, Entry
 from knightcode.threads.items import (
     AgentItem,
     AnyItem,
     CallItem,
+    CompactionItem,
     ReasoningItem,
     Turn,
     TurnError,
     TurnStatus,
     UserItem,
+    compaction_id,
     finished_call,
     input_item,
     reply_items,
 )
-from knightcode.threads.notices import ItemCompleted, ItemRemoved, ItemStarted, Notice, OutputDelta
+from knightcode.threads.notices import (
+    ItemCompleted,
+    ItemRemoved,
+    ItemStarted,
+    Notice,
+    OutputDelta,
+    RetryEnded,
+    RetryWaiting,
+)
 from knightcode.threads.notices import TextDelta as TextDeltaNotice
 
 DELTA_LIMIT = 64 * 1024
@@ -77,6 +94,7 @@ class LiveTurn:
     _kinds: list[int] = attrs.field(factory=lambda: [0, 0], init=False)
     _open_calls: dict[str, CallItem] = attrs.field(factory=dict, init=False)
     _outputs: dict[str, str] = attrs.field(factory=dict, init=False)
+    _compaction: CompactionItem | None = attrs.field(default=None, init=False)
 
     # --- what a client may ask for ---------------------------------------------------------------
 
@@ -202,6 +220,62 @@ class LiveTurn:
         self._outputs.pop(result.tool_call_id, None)
         if item is not None:
             self._complete(finished_call(item, result, self.cwd))
+
+    def compaction_started(self, event: CompactionStart) -> None:
+        """The context is being made smaller."""
+        item = CompactionItem(
+            id=compaction_id(f"{self.id}:{self._ordinal}"),
+            index=self._next_index,
+            summary="",
+            reason=event.reason,
+            status="running",
+            started_at_ms=self.now_ms(),
+        )
+        self._next_index += 1
+        self._compaction = item
+        self._start(item)
+
+    def compaction_ended(self, event: CompactionEnd, entry: CompactionEntry | None) -> None:
+        """The compaction was stored as `entry`, or it was not. One that never started is shown as well."""
+        item = self._compaction
+        if item is None:
+            item = CompactionItem(
+                id=compaction_id(f"{self.id}:{self._ordinal}"), index=self._next_index, summary=""
+            )
+            self._next_index += 1
+        self._compaction = None
+        error = None if isinstance(event.error_message, UnsetType) else event.error_message
+        if entry is not None and event.result is not None:
+            self._ordinal += 1
+            ended = attrs.evolve(
+                item,
+                summary=entry.summary,
+                status="completed",
+                tokens_before=event.result.tokens_before,
+                tokens_after=event.result.estimated_tokens_after,
+                completed_at_ms=parse_iso(entry.timestamp),
+            )
+        else:
+            status: Literal["cancelled", "failed"] = "cancelled" if event.aborted else "failed"
+            ended = attrs.evolve(item, status=status, error=error, completed_at_ms=self.now_ms())
+        self._complete(attrs.evolve(ended, reason=event.reason, started_at_ms=None))
+
+    def retry(self, event: AutoRetryStart | AutoRetryEnd) -> None:
+        """A failed reply is tried again, or is not any more."""
+        if isinstance(event, AutoRetryStart):
+            self.publish(
+                RetryWaiting(
+                    self.thread_id,
+                    self.id,
+                    event.attempt,
+                    event.max_attempts,
+                    event.delay_ms,
+                    event.error_message,
+                )
+            )
+        else:
+            error = None if isinstance(event.final_error, UnsetType) else event.final_error
+            self.publish(RetryEnded(self.thread_id, self.id, event.attempt, event.success, error))
 
     def close(self) -> None:
         """The turn ends: what is open is completed. Calls without a result failed, and have no times."""

@@ -5,8 +5,8 @@ Source: App Server, "Threads and turns", "Ownership, unloading, and shutdown".
 
 import logging
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import attrs
@@ -15,9 +15,18 @@ import trio
 from knightcode.failures import first_leaf
 from knightcode.sessions.clock import iso
 from knightcode.sessions.errors import SessionFileError
-from knightcode.sessions.listing import SessionSummary, find_session, list_sessions, parent_id
+from knightcode.sessions.listing import (
+    ListingCost,
+    SessionSummary,
+    find_session,
+    list_sessions,
+    listing_cost,
+    parent_id,
+)
 from knightcode.sessions.log import SessionLog
 from knightcode.sessions.read import StoredSession, read_session
+from knightcode.threads.admission import Lane
+from knightcode.threads.images import read_images
 from knightcode.threads.listing import Listing, ListPage, ThreadRow
 from knightcode.threads.notices import (
     Broken,
@@ -29,10 +38,20 @@ from knightcode.threads.notices import (
     ThreadStarted,
 )
 from knightcode.threads.opening import Caller, NewThread, in_worker, new_thread, open_thread, saved_info
+from knightcode.threads.phases import Phase
+from knightcode.threads.queue import QueuedInput
 from knightcode.threads.services import Services
-from knightcode.threads.starting import run_start
-from knightcode.threads.thread import Lane, Thread, turn_mismatch
-from knightcode.threads.turn import Cancelled, Start, ThreadError
+from knightcode.threads.thread import Thread
+from knightcode.threads.turn import (
+    Cancelled,
+    Start,
+    SteerRequest,
+    ThreadError,
+    Work,
+    shutting_down,
+    turn_mismatch,
+)
+from knightcode.threads.turns import check_admission, drop_waiting
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +77,22 @@ class _Load:
 
 @attrs.define(eq=False)
 class _Slot:
-    """What the manager knows of one thread id."""
+    """What the manager knows of one thread id.
+
+    Attributes:
+        ending: the thread as it was loaded before and now unloads. It is given nothing any more: what
+            comes meanwhile is for the next load, which waits for its end.
+    """
 
     lane: Lane = attrs.field(factory=Lane)
     thread: Thread | None = None
     load: _Load | None = None
+    ending: Thread | None = None
+
+    @property
+    def needless(self) -> bool:
+        """Nothing is left to know."""
+        return self.thread is None and self.load is None and self.ending is None and self.lane.free
 
 
 @attrs.define(eq=False)
@@ -102,14 +132,9 @@ class ThreadManager:
         Raises:
             ThreadError: `threadNotFound`, `invalidParams`, `shuttingDown`, `internal`.
         """
-        while True:
-            self._refuse_when_closing()
-            slot = self._slots.setdefault(thread_id, _Slot())
-            if slot.thread is not None:
-                if not slot.thread.closing:
-                    return slot.thread
-                await slot.thread.ended.wait()
-                continue
+        self._refuse_when_closing()
+        slot = self._slot(thread_id)
+        while slot.thread is None:
             if slot.load is None:
                 slot.load = _Load()
                 self._nursery.start_soon(self._run_load, thread_id, slot, slot.load, caller)
@@ -117,11 +142,19 @@ class ThreadManager:
             await load.ended.wait()
             if load.failure is not None:
                 raise ThreadError(load.failure.code, load.failure.message, load.failure.data)
+            self._refuse_when_closing()
+            slot = self._slot(thread_id)
+        return slot.thread
 
     def loaded(self, thread_id: str) -> Thread | None:
         """The thread if it is in memory and not on its way out."""
         slot = self._slots.get(thread_id)
         return None if slot is None or slot.thread is None or slot.thread.closing else slot.thread
+
+    def counts(self) -> tuple[int, int]:
+        """How many threads are in memory, and how many are being loaded."""
+        slots = self._slots.values()
+        return sum(slot.thread is not None for slot in slots), sum(slot.load is not None for slot in slots)
 
     async def read(self, thread_id: str) -> SavedThread:
         """A thread's history without loading it.
@@ -158,33 +191,32 @@ class ThreadManager:
         await trio.lowlevel.checkpoint()
         return self._listing.more(cursor, filters, limit)
 
+    def listing_cost(self) -> ListingCost:
+        """What listings have read from disk so far."""
+        return listing_cost()
+
     # --- turns -----------------------------------------------------------------------------------
 
-    def begin_turn(self, start: Start, caller: Caller) -> None:
-        """Admit a start; its outcome goes to `start.answer`. Synchronous.
+    def begin(self, work: Work, caller: Caller) -> None:
+        """Admit work; its outcome goes to `work.answer`. Synchronous.
 
         Raises:
-            ThreadError: `turnInProgress`, `shuttingDown`. The requester is subscribed all the same
-                when the thread is loaded.
+            ThreadError: `turnInProgress`, `shuttingDown`. Who wants to start a turn is subscribed all
+                the same when the thread is loaded.
         """
         self._refuse_when_closing()
-        slot = self._slots.setdefault(start.thread_id, _Slot())
-        thread = None if slot.thread is None or slot.thread.closing else slot.thread
-        if thread is not None:
+        slot = self._slot(work.thread_id)
+        thread = slot.thread
+        if thread is not None and isinstance(work, Start):
             thread.subscribe(caller.connection)
-        if slot.lane.current is not None:
-            running = None if thread is None or thread.turn is None else thread.turn.id
-            raise ThreadError(
-                "turnInProgress",
-                "The thread is busy with another turn; wait for its end, or interrupt it",
-                {} if running is None else {"turnId": running},
-            )
-        slot.lane.current = start
-        if thread is not None:
-            thread.update_status()
-            thread.spawn(start, run_start)
+        if not check_admission(slot.lane, work, None if thread is None else thread.turn):
+            slot.lane.follower = work
+        elif thread is not None:
+            thread.turns.admit(work)
         else:
-            self._nursery.start_soon(self._load_and_begin, slot, start, caller)
+            slot.lane.current = work
+            work.enter(Phase.LOADING)
+            self._nursery.start_soon(self._load_and_begin, slot, work, caller)
 
     def interrupt(self, thread_id: str, turn_id: str | None) -> bool:
         """Stop what the thread is doing. Synchronous. False when the thread is not in memory.
@@ -193,15 +225,88 @@ class ThreadManager:
             ThreadError: `turnMismatch`.
         """
         slot = self._slots.get(thread_id)
-        if slot is None or (slot.thread is None and slot.lane.current is None):
+        if slot is None:
             return False
-        if slot.thread is not None:
-            slot.thread.interrupt(turn_id)
+        ending = slot.ending or slot.thread
+        if (
+            turn_id is not None
+            and ending is not None
+            and ending.turn is not None
+            and ending.turn.id == turn_id
+        ):
+            ending.turns.interrupt(turn_id)
+        elif slot.thread is not None:
+            slot.thread.turns.interrupt(turn_id)
         elif turn_id is not None:
+            if slot.lane.free:
+                return False
             raise turn_mismatch("turn/interrupt", turn_id, None)
-        elif slot.lane.current is not None:
-            slot.lane.current.resolve(Cancelled(thread_id))
+        else:
+            had_work = not slot.lane.free
+            drop_waiting(slot.lane, Cancelled(thread_id))
+            return had_work
         return True
+
+    def steer(self, thread_id: str, steer: SteerRequest) -> bool:
+        """Hand an input to the running turn. Synchronous. False when the thread is not in memory.
+
+        Raises:
+            ThreadError: `turnMismatch`, `invalidParams` `steerCancelled`, `shuttingDown`.
+        """
+        self._refuse_when_closing()
+        slot = self._slots.get(thread_id)
+        if slot is None or slot.thread is None:
+            return False
+        slot.thread.turns.steer(steer)
+        return True
+
+    def queue_input(
+        self, thread_id: str, queued: QueuedInput, caller: Caller
+    ) -> Callable[[], Awaitable[None]] | None:
+        """Give an input its place in the thread's queue. Synchronous; what is returned, if anything has
+        to be waited for, completes it.
+
+        Raises:
+            ThreadError: `invalidParams` when the queue is full, `shuttingDown`.
+        """
+        self._refuse_when_closing()
+        slot = self._slot(thread_id)
+        lane = slot.lane
+        lane.queue.add(queued)
+        if slot.thread is not None:
+            if not queued.input.images:
+                slot.thread.turns.queue_ready(queued, ())
+                return None
+            slot.thread.work_changed()
+
+        async def complete() -> None:
+            try:
+                images = await read_images(queued.input.images)
+                await self.load(thread_id, caller)
+                thread = slot.thread
+                if thread is not None and queued in lane.queue:  # else it was answered and dropped meanwhile
+                    thread.turns.queue_ready(queued, tuple(images))
+            finally:
+                if not queued.ready:
+                    lane.queue.withdraw(queued)
+                    self._lane_changed(thread_id, slot)
+
+        return complete
+
+    def queue_remove(self, thread_id: str, queue_id: str) -> bool:
+        """Take a waiting input out; whether it was there. Synchronous."""
+        thread = self.loaded(thread_id)
+        return thread is not None and thread.turns.queue_remove(queue_id)
+
+    @contextmanager
+    def hold(self, thread_id: str, what: str) -> Iterator[None]:
+        """Keep starts of a thread, loaded or not, from going on while the block runs."""
+        slot = self._slot(thread_id)
+        try:
+            with slot.lane.hold(what):
+                yield
+        finally:
+            self._lane_changed(thread_id, slot)
 
     async def check_exists(self, thread_id: str) -> None:
         """Raises ThreadError `threadNotFound` unless the thread is in memory or in a file."""
@@ -214,9 +319,8 @@ class ThreadManager:
 
     def connection_left(self, connection: ConnectionId) -> None:
         """The connection is gone: it follows nothing any more. What it started goes on."""
-        for slot in self._slots.values():
-            if slot.thread is not None:
-                slot.thread.connection_left(connection)
+        for thread in self._threads():
+            thread.connection_left(connection)
 
     def refuse_new_work(self) -> None:
         """Begin the end: nothing new starts, and every thread begins to unload at the same time."""
@@ -224,19 +328,42 @@ class ThreadManager:
         for slot in tuple(self._slots.values()):
             if slot.thread is not None:
                 slot.thread.unload("shutdown")
-            elif slot.lane.current is not None:
-                slot.lane.current.resolve(_shutting_down())
+            else:
+                drop_waiting(slot.lane, shutting_down())
 
     async def close_all(self) -> None:
         """Unload every thread, side by side; returns when the last one has ended."""
         self.refuse_new_work()
         await trio.lowlevel.checkpoint()
-        while threads := [slot.thread for slot in self._slots.values() if slot.thread is not None]:
+        while threads := self._threads():
             threads[0].unload("shutdown")
             await threads[0].ended.wait()
             await trio.lowlevel.checkpoint()
 
     # --- inside ----------------------------------------------------------------------------------
+
+    def _slot(self, thread_id: str) -> _Slot:
+        """Where new requests for a thread go; never to one that is on its way out."""
+        slot = self._slots.get(thread_id)
+        if slot is None or (slot.thread is not None and slot.thread.closing):
+            ending = None if slot is None else slot.thread
+            slot = self._slots[thread_id] = _Slot(ending=ending)
+        return slot
+
+    def _threads(self) -> list[Thread]:
+        """Every thread in memory, those on their way out included."""
+        found = [thread for slot in self._slots.values() for thread in (slot.thread, slot.ending)]
+        return [thread for thread in found if thread is not None]
+
+    def _lane_changed(self, thread_id: str, slot: _Slot) -> None:
+        """Something that waited is gone: others may go on, or nothing is left to know."""
+        if slot.thread is not None:
+            slot.thread.turns.dispatch()
+        self._forget(thread_id, slot)
+
+    def _forget(self, thread_id: str, slot: _Slot) -> None:
+        if slot.needless and self._slots.get(thread_id) is slot:
+            del self._slots[thread_id]
 
     async def _begin(self, slot: _Slot, thread: Thread) -> None:
         try:
@@ -258,8 +385,11 @@ class ThreadManager:
             slot.thread = None
             if isinstance(thread.status, Broken):
                 self._broken[thread.id] = thread.status
-            if slot.lane.current is None and slot.load is None:
-                self._slots.pop(thread.id, None)
+            follower = self._slots.get(thread.id)
+            if follower is not None and follower.ending is thread:
+                follower.ending = None
+                self._forget(thread.id, follower)
+            self._forget(thread.id, slot)
 
     def _supervised(self, slot: _Slot, thread: Thread) -> None:
         """From this step on the thread is found, and can be given work."""
@@ -269,10 +399,12 @@ class ThreadManager:
 
     async def _run_load(self, thread_id: str, slot: _Slot, load: _Load, caller: Caller) -> None:
         try:
+            if slot.ending is not None:
+                await slot.ending.ended.wait()
             thread = await open_thread(self.services, await self._find(thread_id), slot.lane, caller)
             if self._closing:
                 thread.session.close()
-                load.failure = _shutting_down()
+                load.failure = shutting_down()
                 return
             await self._begin(slot, thread)
             self._broken.pop(thread_id, None)
@@ -285,26 +417,32 @@ class ThreadManager:
                 "internal", "The thread could not be loaded; the server's log has the details"
             )
         finally:
-            if load.failure is not None and slot.lane.current is None:
-                self._slots.pop(thread_id, None)
             slot.load = None
             load.ended.set()
+            self._forget(thread_id, slot)
 
-    async def _load_and_begin(self, slot: _Slot, start: Start, caller: Caller) -> None:
+    async def _load_and_begin(self, slot: _Slot, work: Work, caller: Caller) -> None:
         try:
-            thread = await self.load(start.thread_id, caller)
+            await self.load(work.thread_id, caller)
         except ThreadError as failure:
-            start.resolve(failure)
+            lane = slot.lane
+            lane.current = None
+            work.resolve(failure)
+            if lane.follower is not None:  # a load that fails for one fails for all of them
+                follower, lane.follower = lane.follower, None
+                follower.resolve(failure)
             if slot.thread is not None:
-                slot.thread.release(start)
-            else:
-                slot.lane.current = None
-            if slot.thread is None and slot.load is None:
-                self._slots.pop(start.thread_id, None)
+                slot.thread.turns.dispatch()
+            self._forget(work.thread_id, slot)
             return
-        thread.subscribe(caller.connection)
-        thread.update_status()
-        thread.spawn(start, run_start)
+        thread = slot.thread
+        if thread is None or thread.closing:  # it came and went while this waited; the work was answered
+            slot.lane.current = None
+            work.resolve(Cancelled(work.thread_id))
+            return
+        if isinstance(work, Start):
+            thread.subscribe(caller.connection)
+        thread.turns.admit(work)
 
     async def _find(self, thread_id: str) -> Path:
         places = self.services.places
@@ -322,7 +460,7 @@ class ThreadManager:
             return list_sessions(places.all_folders() if cwd is None else [places.folder(cwd)])
 
         found = await in_worker(scan)
-        live = {slot.thread.id: slot.thread for slot in self._slots.values() if slot.thread is not None}
+        live = {thread.id: thread for thread in self._threads()}
         rows = [self._row(summary) for summary in found if summary.damaged or summary.user_messages]
         known = {row.id for row in rows}
         for thread in live.values():
@@ -347,13 +485,14 @@ class ThreadManager:
     def status_of(self, thread_id: str) -> Status:
         """A thread's status, whether it is in memory or not."""
         slot = self._slots.get(thread_id)
-        if slot is not None and slot.thread is not None:
-            return slot.thread.status
+        thread = None if slot is None else slot.thread or slot.ending
+        if thread is not None:
+            return thread.status
         return self._broken.get(thread_id, NotLoaded())
 
     def _refuse_when_closing(self) -> None:
         if self._closing:
-            raise _shutting_down()
+            raise shutting_down()
 
 
 def _unsaved_row(thread: Thread, messages: int) -> ThreadRow:
@@ -368,10 +507,6 @@ def _unsaved_row(thread: Thread, messages: int) -> ThreadRow:
         message_count=messages,
         forked_from_id=info.forked_from_id,
     )
-
-
-def _shutting_down() -> ThreadError:
-    return ThreadError("shuttingDown", "The server is shutting down; nothing new can be started")
 
 
 @asynccontextmanager

@@ -3,8 +3,8 @@
 Source: App Server notes, "Notification table".
 """
 
-from collections.abc import Collection
-from typing import Literal, NewType, Protocol
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, NewType, Protocol
 
 import attrs
 
@@ -124,6 +124,36 @@ class UsageChanged:
 
 
 @attrs.frozen
+class QueueRow:
+    """A queued input as clients see it; `attachments` counts what its text does not show."""
+
+    id: str
+    text: str
+    attachments: int = 0
+
+
+@attrs.frozen
+class QueueChanged:
+    """What waits: steers that are not delivered yet, and queued inputs, oldest first."""
+
+    thread_id: str
+    steering: tuple[str, ...] = ()
+    follow_up: tuple[QueueRow, ...] = ()
+
+
+@attrs.frozen
+class InputDropped:
+    """A queued input that could not start: `code`, `message` and `data` are what a start would have got."""
+
+    thread_id: str
+    queue_id: str
+    code: str
+    message: str
+    client_message_id: str | None = None
+    data: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen
 class TurnStarted:
     turn: Turn
     request_id: str | None
@@ -184,6 +214,29 @@ class OutputDelta:
     replace: bool = False
 
 
+@attrs.frozen
+class RetryWaiting:
+    """A failed reply is tried again after `delay_ms`; `attempt` counts from 1, `message` is the failure."""
+
+    thread_id: str
+    turn_id: str
+    attempt: int
+    max_attempts: int
+    delay_ms: int
+    message: str
+
+
+@attrs.frozen
+class RetryEnded:
+    """The chain of tries is over; `message` says why there was no success."""
+
+    thread_id: str
+    turn_id: str
+    attempt: int
+    success: bool
+    message: str | None = None
+
+
 Notice = (
     ThreadStarted
     | StatusChanged
@@ -199,6 +252,10 @@ Notice = (
     | TextDelta
     | OutputDelta
     | Warned
+    | QueueChanged
+    | InputDropped
+    | RetryWaiting
+    | RetryEnded
 )
 
 

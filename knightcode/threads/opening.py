@@ -24,6 +24,7 @@ from knightcode.sessions.facts import clean_name
 from knightcode.sessions.listing import parent_id
 from knightcode.sessions.log import SessionLog
 from knightcode.sessions.read import StoredSession
+from knightcode.threads.admission import Lane
 from knightcode.threads.notices import ConnectionId, Status, ThreadInfo, ThreadWarning
 from knightcode.threads.services import Services
 from knightcode.threads.settings import (
@@ -34,7 +35,7 @@ from knightcode.threads.settings import (
     saved_model,
     stored_mode,
 )
-from knightcode.threads.thread import Lane, Thread
+from knightcode.threads.thread import Thread
 from knightcode.threads.turn import ThreadError
 from knightcode.threads.usage import UsageTotals
 

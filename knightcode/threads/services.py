@@ -7,7 +7,10 @@ from typing import Protocol
 import attrs
 import trio
 
+from knightcode.agent.compaction import CompactionSettings
 from knightcode.agent.loop import Models
+from knightcode.agent.retry import RetryPolicy
+from knightcode.agent.steering import SteeringMode
 from knightcode.agent.tools.base import Tool
 from knightcode.config.paths import project_folder, session_root
 from knightcode.messages import ThinkingLevel
@@ -58,6 +61,7 @@ class Services:
 
     Attributes:
         calls: the nursery of tool calls; see `ToolBatch`.
+        compaction_settings: as they hold for one model.
         environ: the environment that children of tools inherit.
     """
 
@@ -74,4 +78,7 @@ class Services:
     default_thinking_level: ThinkingLevel | None = None
     shell_path: str | None = None
     shell_command_prefix: str | None = None
+    retry: RetryPolicy = attrs.field(factory=RetryPolicy)
+    compaction_settings: Callable[[Model], CompactionSettings] = lambda _: CompactionSettings()
+    steering_mode: SteeringMode = "one-at-a-time"
     warnings: tuple[str, ...] = ()

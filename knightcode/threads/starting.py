@@ -1,90 +1,126 @@
-"""The work of one start, phase by phase, in a task of its thread's nursery.
+"""Taking work through its phases, in a task of its thread's nursery.
 
-Whatever happens, the start is answered once, an accepted turn is settled once, and the admission is
-released.
+Whatever happens, work is answered once, an accepted turn is settled once, a steer is decided once,
+and the admission is released.
 
-Source: App Server notes, "Admission and the life of a start".
+Source: App Server notes, "Admission and the life of a start", "Steering, queue, interrupt".
 """
 
 import logging
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from knightcode.agent.context_files import load_context_files, load_prompt_files
+from knightcode.agent.compaction import prepare, why_nothing
 from knightcode.agent.hooks import Handled as InputHandled
-from knightcode.agent.hooks import Input, Prompt
-from knightcode.agent.loop import AgentRun, Setup
-from knightcode.agent.prompt import build_sections
-from knightcode.agent.tools.base import ToolContext
-from knightcode.events import (
-    MessageStart,
-    MessageUpdate,
-    SessionEvent,
-    ToolExecutionStart,
-    ToolExecutionUpdate,
-)
-from knightcode.failures import first_leaf
-from knightcode.messages import (
-    AssistantMessage,
-    CustomMessage,
-    InputBlock,
-    StoredMessage,
-    TextBlock,
-    ToolResultMessage,
-    UserMessage,
-)
-from knightcode.models.errors import error_kind
-from knightcode.sessions.context import SessionContext
-from knightcode.sessions.entries import CustomMessageEntry, MessageEntry
+from knightcode.agent.hooks import Input, Settled
+from knightcode.models.model import Model
 from knightcode.sessions.errors import SessionFileError
 from knightcode.threads.images import read_images
-from knightcode.threads.items import EndedStatus, TurnError
-from knightcode.threads.notices import ThreadWarning
-from knightcode.threads.thread import Thread
-from knightcode.threads.turn import Handled, RunningTurn, Start, ThreadError
+from knightcode.threads.items import EndedStatus
+from knightcode.threads.phases import Phase
+from knightcode.threads.running import run_compaction, run_turn
+from knightcode.threads.turn import (
+    Compact,
+    Handled,
+    RunningTurn,
+    Start,
+    SteerRequest,
+    ThreadError,
+    Work,
+    shutting_down,
+    steer_cancelled,
+)
+
+if TYPE_CHECKING:
+    from knightcode.threads.thread import Thread
 
 log = logging.getLogger(__name__)
 
-SESSION_VARIABLES = frozenset(
-    {
-        "KNIGHTCODE_SESSION_ID",
-        "KNIGHTCODE_SESSION_FILE",
-        "KNIGHTCODE_PROVIDER",
-        "KNIGHTCODE_MODEL",
-        "KNIGHTCODE_REASONING_LEVEL",
-    }
-)
-"""Set for each command; inherited values speak of another session and are taken out first."""
 
-
-async def run_start(thread: Thread, start: Start) -> None:
-    """Take a start through all of its phases."""
+async def carry_out(thread: "Thread", work: Work) -> None:
+    """Take work through all of its phases."""
     try:
-        given = None if start.cancelled else await _prepare(thread, start)
-        if given is not None and not start.cancelled:
-            turn = thread.accept(start)
-            await _run_turn(thread, turn, given)
+        if isinstance(work, Start):
+            await _carry_out_start(thread, work)
+        elif isinstance(work, Compact):
+            await _carry_out_compact(thread, work)
     except ThreadError as failure:
-        start.resolve(failure)
+        work.resolve(failure)
     except SessionFileError as failure:
         thread.broken(str(failure))
-        start.resolve(ThreadError("internal", f"The turn was not started. {failure}"))
+        work.resolve(ThreadError("internal", f"The turn was not started. {failure}"))
     except Exception:
-        log.exception("start failed", extra={"thread_id": thread.id})
-        start.resolve(
+        log.exception("work failed", extra={"thread_id": thread.id, "kind": type(work).__name__})
+        work.resolve(
             ThreadError("internal", "The turn could not be started; the server's log has the details")
         )
     finally:
-        start.resolve(ThreadError("shuttingDown", "The thread was closed before the turn started"))
-        thread.release(start)
+        work.resolve(shutting_down())  # only the end of the thread leaves it unanswered
+        thread.turns.release(work)
 
 
-async def _prepare(thread: Thread, start: Start) -> Input | None:
-    """Everything before acceptance; None when the input was consumed."""
-    images = await read_images(start.input.images)
-    given = await thread.hooks.take_input(Input(start.input.text, tuple(images)))
-    if isinstance(given, InputHandled):
-        start.resolve(Handled(thread.id))
+async def _carry_out_start(thread: "Thread", start: Start) -> None:
+    given = await _prepare(thread, start)
+    if given is None or start.is_cancelled():
+        return
+    turn = thread.turns.accept(start)
+    await _settled(thread, turn, await run_turn(thread, start, turn, given))
+
+
+async def _carry_out_compact(thread: "Thread", work: Compact) -> None:
+    work.enter(Phase.WAITING)
+    with work.waits.stops():
+        await thread.lane.unheld()
+    if work.is_cancelled():
+        return
+    work.enter(Phase.CHECKING)
+    settings = thread.services.compaction_settings(check_model(thread))
+    branch = thread.session.current_branch
+    preparation = prepare(branch, thread.session.context(), settings)
+    if preparation is None:
+        raise ThreadError("invalidParams", why_nothing(branch), {"reason": "nothingToCompact"})
+    turn = thread.turns.accept(work)
+    await _settled(thread, turn, await run_compaction(thread, work, turn, preparation))
+
+
+async def _settled(thread: "Thread", turn: RunningTurn, status: EndedStatus) -> None:
+    if thread.hooks.agent_settled and not thread.closing:
+        await thread.hooks.agent_settled.run(Settled(turn.id, status))
+
+
+async def _prepare(thread: "Thread", start: Start) -> Input | None:
+    """Everything before acceptance; None when the input was consumed, or the start cancelled."""
+    start.enter(Phase.LOADING)
+    with start.waits.stops():
+        images = tuple(await read_images(start.input.images))
+        start.enter(Phase.WAITING)
+        await thread.lane.unheld()
+    if start.is_cancelled():
         return None
+    start.enter(Phase.INPUT)
+    given = await thread.hooks.take_input(Input(start.input.text, images))
+    if start.is_cancelled():
+        return None
+    sent = list(start.sent)
+    if isinstance(given, InputHandled):
+        if not sent:
+            start.resolve(Handled(thread.id))
+            return None
+        # A turn that a handler began while it consumed the input is the outcome of this start.
+        first = sent.pop(0)
+        given = Input(first.text, tuple(await read_images(first.images)))
+    start.enter(Phase.CHECKING)
+    for later in sent:
+        thread.turns.send(later)
+    check_model(thread)
+    return given
+
+
+def check_model(thread: "Thread") -> Model:
+    """The thread's model, which can be asked.
+
+    Raises:
+        ThreadError: `authRequired`.
+    """
     model = thread.model
     if model is None:
         raise ThreadError(
@@ -98,154 +134,35 @@ async def _prepare(thread: Thread, start: Start) -> Input | None:
             f"There are no credentials for {model.provider}; set its API key and try again",
             {"reason": "noCredentials", "provider": model.provider},
         )
-    return given
+    return model
 
 
-async def _run_turn(thread: Thread, turn: RunningTurn, given: Input) -> None:
-    """Everything from acceptance to the settled turn."""
-    reply: AssistantMessage | None = None
-    failure: BaseException | None = None
+async def intercept(thread: "Thread", turn: RunningTurn, steer: SteerRequest) -> None:
+    """Take a steer to its decision: its images, then the `input` handlers, which run to their end.
+
+    Steers of a turn are decided in the order in which they came.
+    """
     try:
-        try:
-            reply = await _run_agent(thread, turn, given)
-        except* Exception as group:
-            failure = first_leaf(group)
-            log.error("turn failed", extra={"thread_id": thread.id, "turn": turn.id}, exc_info=failure)
-    finally:
-        status, error = _outcome(turn, reply, failure)
-        thread.settle(turn, status, error)
-
-
-async def _run_agent(thread: Thread, turn: RunningTurn, given: Input) -> AssistantMessage:
-    recorder = _Recorder(thread, turn)
-    services = thread.services
-    sections = await _sections(thread)
-    prompt = Prompt(sections)
-    if thread.hooks.before_agent_start and not turn.interrupted:
-        changed = await thread.hooks.before_agent_start.run(prompt)
-        prompt = prompt if turn.interrupted else changed
-    tools = {tool.name: tool for tool in services.tools}
-
-    def setup() -> Setup:
-        model = thread.model
-        assert model is not None
-        level = model.clamp(thread.thinking_level)
-        return Setup(model, level, tools, prompt.sections, prompt.exact_prompt)
-
-    run = AgentRun(
-        conversation=recorder,
-        models=services.models,
-        setup=setup,
-        hooks=thread.hooks,
-        interrupt=turn.interrupt,
-        calls=services.calls,
-        tool_context=lambda: _tool_context(thread),
-        emit=recorder.emit,
-        now_ms=services.now_ms,
-        session_id=thread.id,
-    )
-    content: list[InputBlock] = [TextBlock(text=given.text), *given.images]
-    said = UserMessage(timestamp=services.now_ms(), content=content)
-    reply = await run.run([said, *prompt.messages])
-    settling = thread.hooks.agent_before_settle
-    while settling and not turn.interrupted and await settling.run(False) and run.can_go_on():
-        reply = await run.run([])
-    return reply
-
-
-def _outcome(
-    turn: RunningTurn, reply: AssistantMessage | None, failure: BaseException | None
-) -> tuple[EndedStatus, TurnError | None]:
-    """Interrupted outranks failed; a reply that was cut off by nobody's wish is interrupted too."""
-    if turn.interrupted:
-        return "interrupted", None
-    if failure is not None:
-        message = str(failure) or type(failure).__name__
-        return "failed", TurnError(message, error_kind(message))
-    if reply is None or reply.stop_reason == "aborted":
-        return "interrupted", None
-    if reply.stop_reason == "error":
-        message = reply.error_message or "The provider gave no reason"
-        return "failed", TurnError(message, error_kind(message))
-    return "completed", None
-
-
-async def _sections(thread: Thread) -> dict[str, str]:
-    """The system prompt's sections, with the context files as they are now."""
-    services, cwd = thread.services, thread.session.cwd
-    prompts = await load_prompt_files(services.agent_dir)
-    files = await load_context_files(services.agent_dir, cwd)
-    for text in (*prompts.warnings, *files.warnings):
-        thread.warn(ThreadWarning(text, "server"))
-    return build_sections(
-        tools=services.tools,
-        cwd=cwd,
-        custom_prompt=prompts.system,
-        addenda=() if prompts.append is None else (prompts.append,),
-        context_files=files.files,
-    )
-
-
-def _tool_context(thread: Thread) -> ToolContext:
-    services, session, model = thread.services, thread.session, thread.model
-    environment = {name: value for name, value in services.environ.items() if name not in SESSION_VARIABLES}
-    environment |= {
-        "KNIGHTCODE_SESSION_ID": thread.id,
-        "KNIGHTCODE_REASONING_LEVEL": thread.thinking_level,
-    }
-    if session.path is not None:
-        environment["KNIGHTCODE_SESSION_FILE"] = str(session.path)
-    if model is not None:
-        environment |= {"KNIGHTCODE_PROVIDER": model.provider, "KNIGHTCODE_MODEL": model.id}
-    return ToolContext(
-        cwd=Path(session.cwd),
-        environment=environment,
-        takes_images=model is not None and "image" in model.input,
-        shell_path=services.shell_path,
-        shell_command_prefix=services.shell_command_prefix,
-    )
-
-
-class _Recorder:
-    """Stores the run's messages in the session and shows its events to the running turn's items."""
-
-    def __init__(self, thread: Thread, turn: RunningTurn) -> None:
-        self._thread, self._turn = thread, turn
-
-    def append(self, message: StoredMessage | CustomMessage) -> None:
-        session = self._thread.session
-        entry: MessageEntry | CustomMessageEntry
-        if isinstance(message, CustomMessage):
-            entry = session.append_entry(
-                CustomMessageEntry(
-                    custom_type=message.custom_type,
-                    content=message.content,
-                    display=message.display,
-                    details=message.details,
-                )
-            )
+        with steer.waits.stops():
+            if steer.after is not None:
+                await steer.after.decided.wait()
+            images = tuple(await read_images(steer.input.images))
+        if steer.decided.is_set():
+            return
+        given = await thread.hooks.take_input(Input(steer.input.text, images, steering=True))
+        if steer.decided.is_set():
+            return
+        if isinstance(given, InputHandled):
+            steer.resolve(None)
         else:
-            entry = session.append_message(message)
-        live = self._turn.live
-        if isinstance(message, AssistantMessage):
-            live.reply_stored(message)
-        elif isinstance(message, ToolResultMessage):
-            live.call_ended(message)
-        elif isinstance(message, UserMessage | CustomMessage):
-            live.input_stored(entry)
-        self._thread.appended(entry)
-
-    def context(self) -> SessionContext:
-        return self._thread.session.context()
-
-    def emit(self, event: SessionEvent) -> None:
-        live = self._turn.live
-        if isinstance(event, MessageUpdate):
-            live.reply_grew(event)
-        elif isinstance(event, MessageStart):
-            if isinstance(event.message, AssistantMessage):
-                live.reply_started()
-        elif isinstance(event, ToolExecutionStart):
-            live.call_started(event)
-        elif isinstance(event, ToolExecutionUpdate):
-            live.call_grew(event)
+            thread.turns.accept_steer(turn, steer, given)
+    except ThreadError as failure:
+        steer.resolve(failure)
+    except Exception:
+        log.exception("steer failed", extra={"thread_id": thread.id})
+        steer.resolve(
+            ThreadError("internal", "The input could not be taken; the server's log has the details")
+        )
+    finally:
+        steer.resolve(steer_cancelled())  # only the end of the thread leaves it undecided
+        turn.steers.remove(steer)

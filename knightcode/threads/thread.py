@@ -10,24 +10,23 @@ Source: App Server, "Threads and turns"; App Server notes, "Admission and the li
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Literal
+from typing import Concatenate, Literal, ParamSpec
 
 import attrs
 import trio
 
 from knightcode.agent.calls import ABANDON_AFTER
-from knightcode.agent.hooks import Blocked, Hooks, PendingCall
+from knightcode.agent.hooks import Blocked, Hooks, PendingCall, SessionShutdown
+from knightcode.agent.tools.base import Tool
 from knightcode.gates.approvals import ApprovalMode, Verdict, question_for
 from knightcode.messages import AssistantMessage, ThinkingLevel
 from knightcode.models.model import Model
-from knightcode.sessions.clock import iso, parse_iso
-from knightcode.sessions.entries import Entry, MessageEntry
-from knightcode.sessions.entries import TurnError as StoredTurnError
-from knightcode.sessions.errors import SessionFileError
+from knightcode.sessions.clock import iso
+from knightcode.sessions.entries import CompactionEntry, Entry, MessageEntry
 from knightcode.sessions.log import SessionLog
+from knightcode.threads.admission import Lane
 from knightcode.threads.asks import ApprovalAsk, AskTable
-from knightcode.threads.items import EndedStatus, Turn, TurnError
-from knightcode.threads.live import LiveTurn
+from knightcode.threads.items import Turn
 from knightcode.threads.notices import (
     Active,
     Broken,
@@ -40,10 +39,7 @@ from knightcode.threads.notices import (
     StatusChanged,
     ThreadDeleted,
     ThreadInfo,
-    ThreadTurnCompleted,
     ThreadWarning,
-    TurnCompleted,
-    TurnStarted,
     Usage,
     UsageChanged,
     Warned,
@@ -51,7 +47,8 @@ from knightcode.threads.notices import (
 from knightcode.threads.services import Services
 from knightcode.threads.settings import APPROVAL_MODE
 from knightcode.threads.subscribers import Subscribers
-from knightcode.threads.turn import Cancelled, RunningTurn, Start, Started, ThreadError, TurnId
+from knightcode.threads.turn import RunningTurn
+from knightcode.threads.turns import Turns
 from knightcode.threads.usage import UsageTotals
 
 log = logging.getLogger(__name__)
@@ -60,17 +57,17 @@ UNLOAD_GRACE = ABANDON_AFTER + 1.0
 """Seconds that running work has to settle when its thread ends: a call that ignores its cancellation is
 abandoned first, and its turn then ends in good order."""
 
-ERROR_LIMIT = 2_000
-"""Characters of a turn's error in summaries; App Server, "Threads and turns"."""
+SHUTDOWN_GRACE = 4.0
+"""The same when the whole server stops, which has ten seconds in all."""
+
+HANDLERS_GRACE = 4.0
+"""Seconds that handlers of `session_shutdown` have after that, together."""
+
+IDLE_UNLOAD_SECONDS = 600.0
+"""How long a thread stays in memory without a subscriber and without work."""
 
 Why = Literal["unload", "shutdown"]
-
-
-@attrs.define(eq=False)
-class Lane:
-    """The one admission of a thread: it exists while the thread is still being loaded."""
-
-    current: Start | None = None
+P = ParamSpec("P")
 
 
 @attrs.define(eq=False)
@@ -89,8 +86,9 @@ class Thread:
     forked_from_id: str | None = None
     usage_totals: UsageTotals = attrs.field(factory=UsageTotals)
 
-    turn: RunningTurn | None = attrs.field(default=None, init=False)
     hooks: Hooks = attrs.field(factory=Hooks, init=False)
+    tools: dict[str, Tool] = attrs.field(init=False)
+    turns: Turns = attrs.field(init=False)
     subscribers: Subscribers = attrs.field(factory=Subscribers, init=False)
     asks: AskTable = attrs.field(init=False)
     ended: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -98,10 +96,14 @@ class Thread:
     _broken: str | None = attrs.field(default=None, init=False)
     _closing: Why | None = attrs.field(default=None, init=False)
     _unload_asked: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _tasks: int = attrs.field(default=0, init=False)
     _quiet: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _idle_timer: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
+        self.tools = {tool.name: tool for tool in self.services.tools}
+        self.turns = Turns(self, self.lane)
         self.asks = AskTable(self.subscribers, self.services.asker, self.update_status)
         self.hooks.tool_call.add(self._gate, last=True)
 
@@ -138,6 +140,11 @@ class Thread:
         """Cumulative usage, all branches included."""
         return self.usage_totals.usage(self.model)
 
+    @property
+    def turn(self) -> RunningTurn | None:
+        """The turn that runs now."""
+        return self.turns.running
+
     def running_turn(self) -> Turn | None:
         """A snapshot of the turn that runs now."""
         return None if self.turn is None else self.turn.live.snapshot()
@@ -145,6 +152,10 @@ class Thread:
     def publish(self, notice: Notice) -> None:
         """Tell the subscribers."""
         self.services.publisher.to(self.subscribers.all(), notice)
+
+    def publish_also(self, connection: ConnectionId, notice: Notice) -> None:
+        """Tell the subscribers, and a connection that need not be one of them."""
+        self.services.publisher.to({*self.subscribers.all(), connection}, notice)
 
     def warn(self, warning: ThreadWarning) -> None:
         """Tell the subscribers, once in a load; who resumes later reads it in the result."""
@@ -193,95 +204,43 @@ class Thread:
         else:
             self._set_status(Idle())
 
-    def _set_status(self, status: Status) -> None:
-        if status != self.status:
-            self.status = status
-            self.services.publisher.to_all(StatusChanged(self.id, status))
-
-    # --- turns -----------------------------------------------------------------------------------
-
-    def accept(self, start: Start) -> RunningTurn:
-        """The one step in which a start becomes a turn: marker, answer, `turn/started`.
-
-        Raises:
-            SessionWriteError: the marker could not be stored; nothing was answered.
-        """
-        self._store_approval_mode()
-        marker = self.session.append_turn_start()
-        live = LiveTurn(
-            id=marker.id,
-            thread_id=self.id,
-            cwd=self.session.cwd,
-            started_at_ms=parse_iso(marker.timestamp) or 0,
-            publish=self.publish,
-            now_ms=self.services.now_ms,
-            client_message_id=start.client_message_id,
-        )
-        turn = self.turn = RunningTurn(TurnId(marker.id), live)
-        if start.initiator is not None:
-            self.subscribers.initiated(start.initiator)
-        start.resolve(Started(self.id))
-        self.publish(TurnStarted(live.turn("inProgress"), start.request_id))
-        return turn
-
-    def settle(self, turn: RunningTurn, status: EndedStatus, error: TurnError | None) -> None:
-        """The one step in which a turn ends: open items, end marker, `turn/completed`."""
-        self.turn = None
-        turn.live.close()
-        completed_at: int | None = None
-        try:
-            stored = None if error is None else StoredTurnError(message=error.message, kind=error.kind)
-            marker = self.session.append_turn_end(turn.id, status, stored)
-            completed_at = parse_iso(marker.timestamp)
-            self._broken = None  # what could not be written before has gone with it
-        except SessionFileError as failure:
-            self.broken(str(failure))
-        if error is not None and len(error.message) > ERROR_LIMIT:
-            error = TurnError(error.message[:ERROR_LIMIT], error.kind)
-        summary = turn.live.turn(status, completed_at_ms=completed_at, error=error)
-        self.publish(TurnCompleted(summary))
-        self.services.publisher.to_all(ThreadTurnCompleted(summary))
-        turn.ended.set()
-
-    def release(self, start: Start) -> None:
-        """The start's work is over: the next one may come."""
-        if self.lane.current is start:
-            self.lane.current = None
-            self.update_status()
-            if self.closing:
-                self._quiet.set()
-
-    def interrupt(self, turn_id: str | None) -> None:
-        """Stop what runs. Returns at once.
-
-        Raises:
-            ThreadError: `turnMismatch` when `turn_id` is not the running turn; nothing changes.
-        """
-        running = self.turn
-        if turn_id is not None and (running is None or running.id != turn_id):
-            raise turn_mismatch("turn/interrupt", turn_id, running)
-        if running is not None:
-            running.stop("interrupt")
-            self.asks.withdraw_all()
-        elif self.lane.current is not None:
-            self.lane.current.resolve(Cancelled(self.id))
-
-    def appended(self, entry: Entry) -> None:
-        """Account for an entry of the running turn."""
-        before = self.usage_totals
-        self.usage_totals = before.plus(entry)
-        if (
-            self.turn is not None
-            and isinstance(entry, MessageEntry)
-            and isinstance(entry.message, AssistantMessage)
-        ):
-            self.publish(UsageChanged(self.id, self.turn.id, self.usage()))
+    def work_changed(self) -> None:
+        """What is admitted, or waits, is another than before."""
+        self.update_status()
+        self._wind_idle_timer()
 
     def broken(self, message: str) -> None:
         """Something that the thread cannot work without is gone."""
         log.error("thread broken", extra={"thread_id": self.id, "reason": message})
         self._broken = message
         self.update_status()
+
+    def mended(self) -> None:
+        """The session file takes entries again: what could not be written before has gone with it."""
+        self._broken = None
+
+    def _set_status(self, status: Status) -> None:
+        if status != self.status:
+            self.status = status
+            self.services.publisher.to_all(StatusChanged(self.id, status))
+
+    # --- what a turn does ------------------------------------------------------------------------
+
+    def store_approval_mode(self) -> None:
+        """The branch says which mode its turns ran in, but opening a thread leaves its file alone."""
+        if not self.mode_is_stored:
+            self.session.append_custom(APPROVAL_MODE, {"mode": self.approval_mode})
+            self.mode_is_stored = True
+
+    def appended(self, entry: Entry) -> None:
+        """Account for an entry of the running turn."""
+        before = self.usage_totals
+        self.usage_totals = before.plus(entry)
+        billed = isinstance(entry, CompactionEntry) or (
+            isinstance(entry, MessageEntry) and isinstance(entry.message, AssistantMessage)
+        )
+        if self.turn is not None and billed:
+            self.publish(UsageChanged(self.id, self.turn.id, self.usage()))
 
     # --- asking ----------------------------------------------------------------------------------
 
@@ -302,11 +261,13 @@ class Thread:
         """The connection follows the thread from now on, unless it left while it waited for that."""
         if self.services.asker.reaches(connection):
             self.subscribers.add(connection)
+            self._wind_idle_timer()
 
     def connection_left(self, connection: ConnectionId) -> bool:
         """The connection unsubscribed or is gone; whether it followed this thread."""
         followed = self.subscribers.remove(connection)
         self.asks.connection_left(connection)
+        self._wind_idle_timer()
         return followed
 
     # --- the supervisor --------------------------------------------------------------------------
@@ -315,13 +276,32 @@ class Thread:
         """Ask for the end. Returns at once; `ended` says when it is over."""
         if self._closing is None:
             self._closing = why
-            self._stop_work(why)
+            # Questions first: nobody answers any more, and the turn that asked ends next.
+            self.asks.withdraw_all()
+            self.turns.stop(shutdown=why == "shutdown")
+            self.work_changed()
             self._unload_asked.set()
+            self._check_quiet()
 
-    def spawn(self, start: Start, run: Callable[["Thread", Start], Awaitable[None]]) -> None:
-        """Run a start in the thread's nursery."""
+    def spawn(
+        self, run: Callable[Concatenate["Thread", P], Awaitable[None]], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """Run a task in the thread's nursery."""
         assert self._nursery is not None
-        self._nursery.start_soon(run, self, start, name=f"start in {self.id}")
+        self._tasks += 1
+
+        async def counted() -> None:
+            try:
+                await run(self, *args, **kwargs)
+            finally:
+                self._tasks -= 1
+                self._check_quiet()
+
+        self._nursery.start_soon(counted, name=f"{getattr(run, '__name__', 'task')} in {self.id}")
+
+    def _check_quiet(self) -> None:
+        if self.closing and not self._tasks:
+            self._quiet.set()
 
     async def run(
         self,
@@ -338,22 +318,37 @@ class Thread:
                 self._nursery = nursery
                 ready()
                 task_status.started(self)
-                await self._unload_asked.wait()
-                with trio.move_on_after(UNLOAD_GRACE):
+                await self._until_unload()
+                shutdown = self._closing == "shutdown"
+                with trio.move_on_after(SHUTDOWN_GRACE if shutdown else UNLOAD_GRACE):
                     await self._quiet.wait()
                 nursery.cancel_scope.cancel(reason="unload")
+            if self.hooks.session_shutdown:
+                with trio.move_on_after(HANDLERS_GRACE):
+                    await self.hooks.session_shutdown.run(SessionShutdown("quit"))
         finally:
             self._close()
 
-    def _stop_work(self, why: Why) -> None:
-        start = self.lane.current
-        if self.turn is not None:
-            self.turn.stop(why)
-        elif start is not None:
-            start.resolve(ThreadError("shuttingDown", "The thread is being closed; nothing was started"))
-        self.asks.withdraw_all()
-        if start is None:
-            self._quiet.set()
+    async def _until_unload(self) -> None:
+        """Until somebody asks for the end, or the thread has been idle for long enough."""
+        while not self.closing:
+            with trio.CancelScope() as self._idle_timer:
+                self._wind_idle_timer()
+                await self._unload_asked.wait()
+            # Between the timer's end and this step somebody may have come after all.
+            if self._idle_timer.cancelled_caught and self._is_idle():
+                log.info("thread unloaded", extra={"thread_id": self.id, "reason": "idle"})
+                self.unload("unload")
+
+    def _is_idle(self) -> bool:
+        return self.lane.free and not self.subscribers.all()
+
+    def _wind_idle_timer(self) -> None:
+        timer = self._idle_timer
+        if not self._is_idle():
+            timer.deadline = float("inf")
+        elif timer.deadline == float("inf"):
+            timer.deadline = trio.current_time() + IDLE_UNLOAD_SECONDS
 
     def _close(self) -> None:
         saved = self.session.path is not None
@@ -366,22 +361,3 @@ class Thread:
             self.subscribers.clear()
         finally:
             self.ended.set()
-
-    def _store_approval_mode(self) -> None:
-        """The branch says which mode its turns ran in, but opening a thread leaves its file alone."""
-        if not self.mode_is_stored:
-            self.session.append_custom(APPROVAL_MODE, {"mode": self.approval_mode})
-            self.mode_is_stored = True
-
-
-def turn_mismatch(method: str, expected: str, running: RunningTurn | None) -> ThreadError:
-    """The refusal of a request that names a turn which is not the running one."""
-    if running is None:
-        return ThreadError(
-            "turnMismatch", f"{method} named turn {expected}, but no turn is running; leave it be"
-        )
-    return ThreadError(
-        "turnMismatch",
-        f"{method} named turn {expected}, but turn {running.id} is running; name that one",
-        {"runningTurnId": running.id},
-    )

@@ -52,7 +52,7 @@ class UsageTotals:
             if isinstance(entry, CompactionEntry):
                 context = None
         if usage is None:
-            return self
+            return self if context == self.context_tokens else attrs.evolve(self, context_tokens=context)
         return UsageTotals(
             input=self.input + usage.input,
             output=self.output + usage.output,

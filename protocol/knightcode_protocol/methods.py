@@ -100,6 +100,13 @@ _ROWS = (
         serializes_on="thread",
     ),
     Method(
+        "thread/compact",
+        params.ThreadCompactParams,
+        results.ThreadCompactResult,
+        errors=_LOADS | {"turnInProgress", "authRequired"},
+        serializes_on="thread",
+    ),
+    Method(
         "turn/start",
         params.TurnStartParams,
         results.TurnStartResult,
@@ -108,12 +115,34 @@ _ROWS = (
         subscribes=True,
     ),
     Method(
+        "turn/steer",
+        params.TurnSteerParams,
+        results.TurnSteerResult,
+        errors=_ON_A_THREAD | {"turnMismatch"},
+        serializes_on="thread",
+    ),
+    Method(
+        "turn/queue/add",
+        params.TurnQueueAddParams,
+        results.TurnQueueAddResult,
+        errors=_LOADS,
+        serializes_on="thread",
+    ),
+    Method(
+        "turn/queue/remove",
+        params.TurnQueueRemoveParams,
+        results.TurnQueueRemoveResult,
+        errors=_ON_A_THREAD,
+        serializes_on="thread",
+    ),
+    Method(
         "turn/interrupt",
         params.TurnInterruptParams,
         results.TurnInterruptResult,
         errors=_ON_A_THREAD | {"turnMismatch"},
     ),
     Method("model/list", params.ModelListParams, results.ModelListResult),
+    Method("server/diagnostics", params.ServerDiagnosticsParams, results.ServerDiagnosticsResult),
 )
 
 METHODS: Mapping[str, Method] = MappingProxyType({row.name: row for row in _ROWS})

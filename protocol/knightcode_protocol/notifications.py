@@ -5,16 +5,18 @@ Source: app server notes, "Notification table".
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from knightcode_protocol.envelope import encode
 from knightcode_protocol.errors import ErrorCode
 from knightcode_protocol.handshake import InitializedParams
 from knightcode_protocol.objects import (
     ApprovalMode,
+    Count,
     Item,
+    QueuedInput,
     Status,
     ThinkingLevel,
     Thread,
@@ -90,6 +92,34 @@ class TurnCompleted(Wire, frozen=True, kw_only=True):
 
     thread_id: str
     turn: TurnSummary
+
+
+class TurnRetry(Wire, frozen=True, kw_only=True):
+    """`turn/retry`: the turn waits before it asks the model again, or no longer does.
+
+    Attributes:
+        attempt: the try that the wait precedes, from 1.
+        max_attempts, delay_ms: of a wait; absent at the end.
+        success: at the end: whether a try gave a reply; absent while waiting.
+        message: the failure that is waited for, or that ended the tries.
+    """
+
+    thread_id: str
+    turn_id: str
+    state: Literal["waiting", "ended"]
+    attempt: Annotated[int, Meta(ge=1)]
+    max_attempts: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+    delay_ms: Count | UnsetType = UNSET
+    success: bool | UnsetType = UNSET
+    message: str | UnsetType = UNSET
+
+
+class TurnQueueUpdated(Wire, frozen=True, kw_only=True):
+    """`turn/queue/updated`: everything that waits now, oldest first, in place of what was sent before."""
+
+    thread_id: str
+    steering: tuple[str, ...]
+    follow_up: tuple[QueuedInput, ...]
 
 
 class ItemStarted(Wire, frozen=True, kw_only=True):
@@ -203,6 +233,8 @@ _ROWS = (
     ServerNotification("thread/tokenUsage/updated", TokenUsageUpdated, "subs"),
     ServerNotification("turn/started", TurnStarted, "subs"),
     ServerNotification("turn/completed", TurnCompleted, "subs"),
+    ServerNotification("turn/retry", TurnRetry, "subs"),
+    ServerNotification("turn/queue/updated", TurnQueueUpdated, "subs"),
     ServerNotification("item/started", ItemStarted, "subs"),
     ServerNotification("item/completed", ItemCompleted, "subs"),
     ServerNotification("item/removed", ItemRemoved, "subs"),

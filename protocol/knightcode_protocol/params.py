@@ -94,6 +94,13 @@ class ThreadSettingsUpdateParams(Wire, frozen=True, kw_only=True):
     approval_mode: ApprovalMode | None = None
 
 
+class ThreadCompactParams(Wire, frozen=True, kw_only=True):
+    """Params of `thread/compact`; the instructions say what the summary has to keep."""
+
+    thread_id: str
+    instructions: str | None = None
+
+
 class TurnStartParams(Wire, frozen=True, kw_only=True):
     """Params of `turn/start`. Both tokens are the client's own and come back to it."""
 
@@ -102,6 +109,31 @@ class TurnStartParams(Wire, frozen=True, kw_only=True):
     request_id: Token | None = None
     client_message_id: Token | None = None
     images: InputImages | None = None
+
+
+class TurnSteerParams(Wire, frozen=True, kw_only=True):
+    """Params of `turn/steer`; `expectedTurnId` is the turn that the input is meant for."""
+
+    thread_id: str
+    expected_turn_id: str
+    text: str
+    images: InputImages | None = None
+
+
+class TurnQueueAddParams(Wire, frozen=True, kw_only=True):
+    """Params of `turn/queue/add`. The token is the client's own and comes back to it."""
+
+    thread_id: str
+    text: str
+    client_message_id: Token | None = None
+    images: InputImages | None = None
+
+
+class TurnQueueRemoveParams(Wire, frozen=True, kw_only=True):
+    """Params of `turn/queue/remove`."""
+
+    thread_id: str
+    queue_id: str
 
 
 class TurnInterruptParams(Wire, frozen=True, kw_only=True):
@@ -113,3 +145,7 @@ class TurnInterruptParams(Wire, frozen=True, kw_only=True):
 
 class ModelListParams(Wire, frozen=True, kw_only=True):
     """Params of `model/list`: none."""
+
+
+class ServerDiagnosticsParams(Wire, frozen=True, kw_only=True):
+    """Params of `server/diagnostics`: none."""

@@ -7,7 +7,17 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType
 
-from knightcode_protocol.objects import Model, Queue, Thread, ThreadSummary, TokenUsage, Turn, Ui, Warning  # noqa: A004
+from knightcode_protocol.objects import (
+    Count,
+    Model,
+    Queue,
+    Thread,
+    ThreadSummary,
+    TokenUsage,
+    Turn,
+    Ui,
+    Warning,  # noqa: A004
+)
 from knightcode_protocol.wire import Wire
 
 
@@ -62,6 +72,12 @@ class ThreadSettingsUpdateResult(Wire, frozen=True, kw_only=True):
     thread: Thread
 
 
+class ThreadCompactResult(Wire, frozen=True, kw_only=True):
+    """How a compaction ended that did not fail: a failed one is an error."""
+
+    status: Literal["completed", "cancelled"]
+
+
 class TurnStartResult(Wire, frozen=True, kw_only=True):
     """What became of an input.
 
@@ -74,6 +90,22 @@ class TurnStartResult(Wire, frozen=True, kw_only=True):
     request_id: str | UnsetType = UNSET
 
 
+class TurnSteerResult(Wire, frozen=True, kw_only=True):
+    """The running turn has the input; it cannot be taken back."""
+
+
+class TurnQueueAddResult(Wire, frozen=True, kw_only=True):
+    """The input waits, or has started already. `queueId` names it until its turn starts."""
+
+    queue_id: str
+
+
+class TurnQueueRemoveResult(Wire, frozen=True, kw_only=True):
+    """`removed` is false when the input has started, was dropped, or never waited."""
+
+    removed: bool
+
+
 class TurnInterruptResult(Wire, frozen=True, kw_only=True):
     """The interrupt is on its way; `turn/completed` tells its end."""
 
@@ -82,3 +114,23 @@ class ModelListResult(Wire, frozen=True, kw_only=True):
     """Every chat model, in catalogue order."""
 
     models: tuple[Model, ...]
+
+
+class ServerDiagnosticsResult(Wire, frozen=True, kw_only=True):
+    """Counters of the whole process, whoever asks.
+
+    `heapBytes` equals `rssBytes` where the allocator tells nothing cheaply, and a platform that tells
+    no memory at all has 0 in both. The listing counters only grow: `listingBytesScanned` by the size of each
+    transcript that a listing reads, `listingFilesOpened` by one for it and for each parent's header.
+    """
+
+    rss_bytes: Count
+    heap_bytes: Count
+    loaded_threads: Count
+    loading_threads: Count
+    payload_files: Count
+    payload_bytes: Count
+    inactive_factories: Count
+    uptime_ms: Count
+    listing_files_opened: Count
+    listing_bytes_scanned: Count

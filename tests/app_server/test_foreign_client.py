@@ -118,6 +118,7 @@ async def test_a_client_in_another_language_runs_a_turn_and_reads_it_back_byte_f
         "started agentMessage",
         "item/agentMessage/delta",
         "item/agentMessage/delta",
+        "item/agentMessage/delta",  # half a character, which waited for its other half
         "completed agentMessage",
         usage,
         "turn/completed",

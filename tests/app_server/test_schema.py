@@ -28,8 +28,10 @@ async def test_every_line_of_a_session_with_everything_in_it_is_in_the_schema_wi
     (tmp_path / "note.txt").write_text("one\n")
     script = write_script(
         tmp_path / "script.json",
+        {"when": {"system": "You summarise"}, "steps": [text("short")]},
         {"when": {"user": "silent"}, "steps": [text("so far"), {"silence": True}]},
         {"when": {"user": "fail"}, "steps": [text("begun"), {"error": "401 no"}]},
+        {"when": {"user": "fine"}, "steps": [{"error": "503 busy"}], "times": 1},
         {"when": {"user": "ask"}, "steps": [tool("bash", command="true")], "times": 1},
         {"when": {"user": "tools", "toolResult": ""}, "steps": [text("All done.")]},
         {
@@ -48,6 +50,9 @@ async def test_every_line_of_a_session_with_everything_in_it_is_in_the_schema_wi
         {"when": {}, "steps": [text("fine")]},
     )
     home = tmp_path / "home"
+    (home / "agent").mkdir(parents=True)
+    settings = {"compaction": {"keepRecentTokens": 1}, "retry": {"maxRetries": 1, "baseDelayMs": 1}}
+    (home / "agent" / "settings.json").write_text(json.dumps(settings))
     async with open_pipe(home, "--scripted-model", str(script)) as pipe:
         await pipe.write(b"nonsense\n")
         await pipe.ask("model/list")
@@ -64,6 +69,7 @@ async def test_every_line_of_a_session_with_everything_in_it_is_in_the_schema_wi
             images=[{"mimeType": "image/png", "data": PIXEL}],
         )
         await pipe.run_turn(thread_id, "fail")
+        await pipe.run_turn(thread_id, "fine")
         await interrupted_turn(pipe, thread_id)
         pipe.answer_approvals = lambda _: {"decision": "decline", "message": "no"}
         await pipe.run_turn(thread_id, "ask")
@@ -73,6 +79,15 @@ async def test_every_line_of_a_session_with_everything_in_it_is_in_the_schema_wi
         await pipe.call("thread/read", threadId=thread_id)
         await pipe.call("thread/list", cwd=str(tmp_path), archived=False, limit=1)
         await pipe.call("model/list")
+        await pipe.call("server/diagnostics")
+        await pipe.call("thread/compact", threadId=thread_id)
+        await pipe.call("turn/queue/add", threadId=thread_id, text="silent", clientMessageId="q")
+        waits = await pipe.call("turn/queue/add", threadId=thread_id, text="never")
+        await pipe.call("turn/queue/remove", threadId=thread_id, queueId=waits["queueId"])
+        turn_id = (await pipe.until_method("item/agentMessage/delta"))["turnId"]
+        await pipe.call("turn/steer", threadId=thread_id, expectedTurnId=turn_id, text="more")
+        await pipe.call("turn/interrupt", threadId=thread_id, turnId=turn_id)
+        await pipe.until_idle()
         await pipe.call("thread/unsubscribe", threadId=thread_id)
         for method, params in (
             ("thread/read", {"threadId": "none"}),

@@ -383,7 +383,10 @@ async def test_a_reply_that_fails_ends_the_turn_as_failed_with_its_kind(tmp_path
         "something else": "other",
     }
     script = write_script(tmp_path / "script.json", *[[text("begun"), {"error": one}] for one in failures])
-    async with open_pipe(tmp_path / "home", "--scripted-model", str(script)) as pipe:
+    home = tmp_path / "home"
+    (home / "agent").mkdir(parents=True)
+    (home / "agent" / "settings.json").write_text('{"retry": {"enabled": false}}')
+    async with open_pipe(home, "--scripted-model", str(script)) as pipe:
         await pipe.handshake()
         thread_id = await pipe.start_thread(tmp_path)
         for message, kind in failures.items():

@@ -10,8 +10,8 @@ import trio.testing
 from knightcode.client import AppServerError, ConnectionLost
 from knightcode_protocol import params, results
 from knightcode_protocol.handshake import InitializeResult
-from knightcode_protocol.notifications import AgentMessageDelta, ThreadTurnCompleted
-from knightcode_protocol.objects import ModelRef
+from knightcode_protocol.notifications import AgentMessageDelta, ThreadTurnCompleted, TurnQueueUpdated
+from knightcode_protocol.objects import ModelRef, QueuedInput
 from knightcode_protocol.server_requests import ToolCallRequestApprovalParams, ToolCallRequestApprovalResult
 from knightcode_protocol.wire import Wire
 from tests.app_server.pipe import PATIENCE, text, tool, write_script
@@ -72,6 +72,43 @@ async def test_every_method_takes_its_params_and_gives_its_result(
                 for _ in range(2)
             ]
             assert left == ["unsubscribed", "notSubscribed"]
+
+
+@pytest.mark.proves("CLIENT-017")
+@both
+async def test_a_running_turn_is_steered_and_inputs_are_queued_behind_it(
+    tmp_path: Path, transport: Transport
+) -> None:
+    """App Server: Threads and turns; Limits and client reference."""
+    script = write_script(tmp_path / "script.json", {"when": {}, "steps": [text("So"), {"silence": True}]})
+    async with transport(tmp_path, script) as link:
+        listener, client = await greeted(link), link.client
+        queues: list[TurnQueueUpdated] = []
+        client.on_notification(TurnQueueUpdated, queues.append)
+        thread_id = await listener.start_thread(tmp_path)
+        await listener.start_turn(thread_id)
+        turn_id = (await listener.until_method("turn/started")).turn.id
+        with trio.fail_after(PATIENCE):
+            queued = await client.turn_queue_add(
+                params.TurnQueueAddParams(thread_id=thread_id, text="then the docs", client_message_id="m")
+            )
+            gone = params.TurnQueueRemoveParams(thread_id=thread_id, queue_id=queued.queue_id)
+            removed = [(await client.turn_queue_remove(gone)).removed for _ in range(2)]
+            steer = params.TurnSteerParams(thread_id=thread_id, expected_turn_id=turn_id, text="stop there")
+            assert await client.turn_steer(steer) == results.TurnSteerResult()
+            with pytest.raises(AppServerError) as busy:
+                await client.thread_compact(params.ThreadCompactParams(thread_id=thread_id))
+            told = await client.server_diagnostics()
+            await client.turn_interrupt(params.TurnInterruptParams(thread_id=thread_id))
+            await listener.until_idle()
+    assert removed == [True, False]
+    assert (busy.value.code, busy.value.data) == ("turnInProgress", {"turnId": turn_id})
+    assert (told.loaded_threads, told.loading_threads) == (1, 0)
+    row = QueuedInput(id=queued.queue_id, text="then the docs")
+    assert queues == [
+        TurnQueueUpdated(thread_id=thread_id, steering=steering, follow_up=follow_up)
+        for steering, follow_up in (((), (row,)), ((), ()), (("stop there",), ()), ((), ()))
+    ]
 
 
 @pytest.mark.proves("CLIENT-019")

@@ -17,7 +17,7 @@ from knightcode.models.registry import ModelRegistry
 from knightcode.models.script import ScriptedConversation
 from knightcode.models.settings import ModelSettings
 from tests.models.asking import Asked, ask
-from tests.models.loopback import END, SSE, Silence, named, open_loopback, records
+from tests.models.loopback import END, SSE, Silence, named, open_loopback, plain, records
 
 HI = {"choices": [{"delta": {"content": "Hi"}, "finish_reason": "stop"}]}
 
@@ -59,6 +59,18 @@ async def test_each_api_has_its_own_adapter(tmp_path: Path) -> None:
             async with open_model_client(registry) as client:
                 assert (await stream(client)).outcome == ("stop", None)
     assert (server.requests[0].path, server.requests[0].headers["x-api-key"]) == ("/v1/messages", "k")
+
+
+@pytest.mark.parametrize("api", ["openai-completions", "anthropic-messages"])
+async def test_the_wait_that_a_provider_asks_for_is_told_beside_the_message(tmp_path: Path, api: str) -> None:
+    """Models and providers, "Agent-level retry"."""
+    with trio.fail_after(5):
+        async with open_loopback([plain(429, b"slow down", retry_after="5")]) as server:
+            registry = registry_for(tmp_path, server.url, api=api, apiKey="k")
+            async with open_model_client(registry) as client:
+                asked = await stream(client)
+    assert (asked.outcome, asked.reply.retry_after_ms) == (("error", "429 slow down"), 5_000)
+    assert b"5000" not in msgspec.json.encode(asked.message)
 
 
 async def test_an_api_without_adapter_ends_as_an_error(tmp_path: Path) -> None:

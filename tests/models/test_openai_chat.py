@@ -221,6 +221,14 @@ async def test_reasoning_details_are_joined_and_kept_as_the_signature() -> None:
     ]
 
 
+async def test_reasoning_details_that_hold_no_text_where_it_belongs_are_kept_as_they_are() -> None:
+    details = [{"type": "reasoning.text", "text": text} for text in ("Look", 5, ["x"])]
+    asked = await reply_to(piece(reasoning_details=details), piece("stop"))
+    thinking = asked.message.content[0]
+    assert isinstance(thinking, ThinkingBlock)
+    assert json.loads(thinking.thinking_signature or "") == details
+
+
 async def test_details_without_text_still_make_a_block() -> None:
     asked = await reply_to(
         piece(reasoning_details=[{"type": "reasoning.encrypted", "data": "d"}]), piece("stop")

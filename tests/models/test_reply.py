@@ -61,6 +61,15 @@ def test_a_reply_that_was_never_started_is_started_by_its_end() -> None:
     assert (asked.starts, asked.outcome, asked.message.duration_ms) == (1, ("stop", None), 0)
 
 
+def test_only_a_reply_that_failed_tells_a_wait() -> None:
+    asked = Asked(make_model())
+    waits = [asked.reply.retry_after_ms]
+    asked.reply.fail("429", retry_after_ms=5000)
+    asked.reply.fail("500", retry_after_ms=1)
+    waits.append(asked.reply.retry_after_ms)
+    assert (asked.outcome, waits) == (("error", "429"), [None, 5000])
+
+
 @pytest.mark.parametrize(
     ("wanted", "levels", "got"),
     [

@@ -205,6 +205,18 @@ async def test_an_error_before_anything_else_fails_without_a_start_and_a_later_o
     )
 
 
+async def test_an_error_may_ask_for_a_wait_before_the_next_try() -> None:
+    """Models and providers, "Agent-level retry"."""
+    adapter = script(
+        {"steps": [{"error": "429 slow down", "retryAfterMs": 5000}]}, {"steps": [{"error": "x"}]}
+    )
+    played = [await play(adapter, ask(MODEL)) for _ in range(2)]
+    assert [(asked.outcome, asked.reply.retry_after_ms) for asked in played] == [
+        (("error", "429 slow down"), 5000),
+        (("error", "x"), None),
+    ]
+
+
 async def test_silence_lasts_until_the_request_is_given_up() -> None:
     asked = Asked(MODEL)
     adapter = script({"steps": [{"text": "So"}, {"silence": True}]})
@@ -260,6 +272,15 @@ async def test_a_file_that_changes_is_read_again_and_one_that_breaks_says_so(tmp
         ('{"replies":[{"steps":[{"repeat":2}]}]}', "exactly one of text, thinking"),
         ('{"replies":[{"steps":[{"text":"x","repeat":0}]}]}', "`$.replies[0].steps[0].repeat`"),
         ('{"replies":[{"steps":[{"silence":false}]}]}', "`$.replies[0].steps[0].silence`"),
+        (
+            '{"replies":[{"steps":[{"text":"x","retryAfterMs":1}]}]}',
+            "retryAfterMs belongs to a step with error",
+        ),
+        ('{"replies":[{"steps":[{"error":"x","retryAfterMs":-1}]}]}', "`$.replies[0].steps[0].retryAfterMs`"),
+        (
+            '{"replies":[{"steps":[{"error":"x","retryAfterMs":"5"}]}]}',
+            "`$.replies[0].steps[0].retryAfterMs`",
+        ),
         ('{"replies":[],"model":{"id":""}}', "`$.model.id`"),
         ('{"replies":[{"steps":[{"text":NaN}]}]}', "NaN is not a JSON value"),
     ],

@@ -25,6 +25,7 @@ class Outcome:
 
     events: list[SseEvent] = attrs.field(factory=list)
     failure: str | None = None
+    retry_after_ms: int | None = None
 
 
 async def exchange(
@@ -40,6 +41,7 @@ async def exchange(
                         outcome.events += events
             except RequestFailedError as error:
                 outcome.failure = str(error)
+                outcome.retry_after_ms = error.retry_after_ms
     return outcome, server
 
 
@@ -109,7 +111,39 @@ async def test_a_server_that_asks_for_a_longer_wait_than_allowed_fails_at_once()
         [plain(429, b"slow down", retry_after="90")], settings=ModelSettings(max_retries=5)
     )
     assert outcome.failure == "retry delay of 90 s is longer than the 60 s allowed: 429 slow down"
+    assert outcome.retry_after_ms == 90_000
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "asked_ms"),
+    [
+        ({}, None),
+        ({"retry_after": "5"}, 5_000),
+        ({"retry_after_ms": "0.4", "retry_after": "9"}, 1),
+        ({"retry_after": "0"}, 0),
+        ({"retry_after": "Thu, 01 Jan 1970 00:00:01 GMT"}, 0),
+        ({"retry_after": "soon"}, None),
+        ({"retry_after": "-5"}, None),
+        ({"retry_after": "1e308"}, 2**53 - 1),
+    ],
+)
+@pytest.mark.parametrize("max_retries", [0, 1])
+async def test_a_failed_request_tells_the_wait_that_the_server_asked_for_last(
+    headers: dict[str, str], asked_ms: int | None, max_retries: int
+) -> None:
+    """Models and providers, "Agent-level retry", "Request-level retry"."""
+    first: list[Answer] = [[plain(503, b"", retry_after_ms="2")]] * max_retries
+    outcome, _ = await exchange(
+        *first, [plain(429, b"slow down", **headers)], settings=ModelSettings(max_retries=max_retries)
+    )
+    assert (outcome.failure, outcome.retry_after_ms) == ("429 slow down", asked_ms)
+
+
+async def test_a_connection_that_fails_asks_for_no_wait() -> None:
+    outcome, _ = await exchange([Cut()])
+    assert (outcome.failure or "").startswith("connection error: ")
+    assert outcome.retry_after_ms is None
 
 
 async def test_a_stream_that_has_begun_is_not_retried() -> None:

@@ -1,7 +1,7 @@
 """The promises, which of them are open, and which are proved by a test's marker.
 
 Markers are read from the source, not from a test run: the answer is the same when only a part of the
-suite is run.
+suite is run. The readers take the marker's name: tests/rules uses them for another list.
 """
 
 import ast
@@ -37,16 +37,24 @@ class Promise:
 
 @attrs.frozen
 class Proof:
-    """A test that claims a promise; `where` is file and line. An excused test proves nothing."""
+    """A test that claims to prove something; an excused one proves nothing.
 
-    promise_id: str
+    Attributes:
+        id: of the promise, or whatever else the marker counts.
+        where: file and line of the marker.
+        test: the test, as pytest writes it: `tests/test_x.py::TestMore::test_two`.
+        excused: the test is skipped, may skip itself, or is expected to fail.
+    """
+
+    id: str
     where: str
+    test: str = ""
     excused: bool = False
 
 
 @attrs.frozen
 class Stray:
-    """A `proves` marker that cannot be read as a test's claim."""
+    """A marker that cannot be read as a test's claim."""
 
     where: str
     why: str
@@ -66,38 +74,44 @@ def read_open(folder: Path = PROMISES) -> list[str]:
     return [promise_id for ids in areas.values() for promise_id in ids]
 
 
-def read_proofs(folder: Path = TESTS) -> list[Proof | Stray]:
-    """Every `proves` marker of the tests under a folder."""
+def read_proofs(folder: Path = TESTS, marker: str = "proves") -> list[Proof | Stray]:
+    """Every marker of one name on the tests under a folder."""
     claims: list[Proof | Stray] = []
     for path in sorted(folder.rglob("*.py")):
         source = path.read_text(encoding="utf-8")
-        if "proves" in source:
-            claims += claims_of(source, str(path.relative_to(folder.parent)))
+        if marker in source:
+            claims += claims_of(source, str(path.relative_to(folder.parent)), marker)
     return claims
 
 
-def claims_of(source: str, name: str) -> list[Proof | Stray]:
+def claims_of(source: str, name: str, marker: str = "proves") -> list[Proof | Stray]:
     """The markers in one file's source: on test functions, on test classes, in `pytestmark`."""
     tree = ast.parse(source, name)
-    claims = [claim for test, markers in _tests(tree) for claim in _claims(test, markers, name)]
-    used = {id(marker) for _, markers in _tests(tree) for marker in markers}
+    tests = list(_tests_in(tree.body, name, _pytestmark(tree.body)))
+    claims = [claim for test in tests for claim in _claims(test, name, marker)]
+    used = {id(one) for test in tests for one in test.markers}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _marker_name(node) == "proves" and id(node) not in used:
+        if isinstance(node, ast.Call) and _marker_name(node) == marker and id(node) not in used:
             claims.append(Stray(f"{name}:{node.lineno}", "the marker is not on a test"))
     return claims
 
 
-def _tests(tree: ast.Module) -> Iterator[tuple[ast.AST, list[ast.expr]]]:
-    """Each test function with all markers that apply to it."""
-    yield from _tests_in(tree.body, _pytestmark(tree.body))
+@attrs.frozen
+class _Test:
+    """A test function with all markers that apply to it."""
+
+    id: str
+    node: ast.AST
+    markers: list[ast.expr]
 
 
-def _tests_in(body: Sequence[ast.stmt], outer: list[ast.expr]) -> Iterator[tuple[ast.AST, list[ast.expr]]]:
+def _tests_in(body: Sequence[ast.stmt], place: str, outer: list[ast.expr]) -> Iterator[_Test]:
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-            yield node, [*outer, *node.decorator_list]
+            yield _Test(f"{place}::{node.name}", node, [*outer, *node.decorator_list])
         elif isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
-            yield from _tests_in(node.body, [*outer, *node.decorator_list, *_pytestmark(node.body)])
+            markers = [*outer, *node.decorator_list, *_pytestmark(node.body)]
+            yield from _tests_in(node.body, f"{place}::{node.name}", markers)
 
 
 def _pytestmark(body: Sequence[ast.stmt]) -> list[ast.expr]:
@@ -109,18 +123,18 @@ def _pytestmark(body: Sequence[ast.stmt]) -> list[ast.expr]:
     return []
 
 
-def _claims(test: ast.AST, markers: Sequence[ast.expr], name: str) -> Iterator[Proof | Stray]:
-    excused = any(_marker_name(marker) in _EXCUSES for marker in markers) or _excuses_itself(test)
-    for marker in markers:
-        if _marker_name(marker) != "proves":
+def _claims(test: _Test, name: str, marker: str) -> Iterator[Proof | Stray]:
+    excused = any(_marker_name(one) in _EXCUSES for one in test.markers) or _excuses_itself(test.node)
+    for one in test.markers:
+        if _marker_name(one) != marker:
             continue
-        where = f"{name}:{marker.lineno}"
-        arguments = marker.args if isinstance(marker, ast.Call) else []
+        where = f"{name}:{one.lineno}"
+        arguments = one.args if isinstance(one, ast.Call) else []
         if not arguments:
-            yield Stray(where, "the marker names no promise")
+            yield Stray(where, "the marker names nothing")
         for argument in arguments:
             if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-                yield Proof(argument.value, where, excused)
+                yield Proof(argument.value, where, test.id, excused)
             else:
                 yield Stray(where, "ids must be written out as strings")
 
@@ -160,9 +174,7 @@ class Manifest:
     @property
     def proved(self) -> frozenset[str]:
         """Ids with at least one test that runs."""
-        return frozenset(
-            claim.promise_id for claim in self.claims if isinstance(claim, Proof) and not claim.excused
-        )
+        return frozenset(claim.id for claim in self.claims if isinstance(claim, Proof) and not claim.excused)
 
     def faults(self) -> list[str]:
         """What is wrong, one sentence each; empty when everything fits together."""
@@ -173,9 +185,9 @@ class Manifest:
             *(f"{name} is listed twice in open.toml" for name in _repeated(self.open_ids)),
             *(f"open.toml lists {name}, which no file defines" for name in sorted(still_open - known)),
             *(
-                f"{claim.where} proves {claim.promise_id}, which no file defines"
+                f"{claim.where} proves {claim.id}, which no file defines"
                 for claim in self.claims
-                if isinstance(claim, Proof) and claim.promise_id not in known
+                if isinstance(claim, Proof) and claim.id not in known
             ),
             *(f"{claim.where}: {claim.why}" for claim in self.claims if isinstance(claim, Stray)),
             *(f"{name} is proved; take it out of open.toml" for name in sorted(still_open & proved)),

@@ -93,11 +93,11 @@ class TestMore:
     def test_two(self) -> None: ...
 """
     assert claims_of(source, "f.py") == [
-        Proof("A-001", "f.py:3"),
-        Proof("A-002", "f.py:4"),
-        Proof("A-003", "f.py:4"),
-        Proof("A-001", "f.py:3"),
-        Proof("A-004", "f.py:7"),
+        Proof("A-001", "f.py:3", "f.py::test_one"),
+        Proof("A-002", "f.py:4", "f.py::test_one"),
+        Proof("A-003", "f.py:4", "f.py::test_one"),
+        Proof("A-001", "f.py:3", "f.py::TestMore::test_two"),
+        Proof("A-004", "f.py:7", "f.py::TestMore::test_two"),
     ]
 
 
@@ -121,8 +121,8 @@ def test_a_marker_on_a_test_that_may_not_run_proves_nothing(test: str) -> None:
     ("source", "why"),
     [
         ("@pytest.mark.proves('A-001')\ndef helper() -> None: ...", "the marker is not on a test"),
-        ("@pytest.mark.proves()\ndef test_x() -> None: ...", "the marker names no promise"),
-        ("@pytest.mark.proves\ndef test_x() -> None: ...", "the marker names no promise"),
+        ("@pytest.mark.proves()\ndef test_x() -> None: ...", "the marker names nothing"),
+        ("@pytest.mark.proves\ndef test_x() -> None: ...", "the marker names nothing"),
         ("@pytest.mark.proves(ID)\ndef test_x() -> None: ...", "ids must be written out as strings"),
     ],
 )

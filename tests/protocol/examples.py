@@ -178,6 +178,10 @@ PARAMS: Final[dict[str, tuple[Wire, ...]]] = {
             thread_id="T", model=MODEL_REF, thinking_level="off", approval_mode="fullAccess"
         ),
     ),
+    "thread/compact": (
+        params.ThreadCompactParams(thread_id="T"),
+        params.ThreadCompactParams(thread_id="T", instructions="Keep the names of files"),
+    ),
     "turn/start": (
         params.TurnStartParams(thread_id="T", text=""),
         params.TurnStartParams(
@@ -191,8 +195,28 @@ PARAMS: Final[dict[str, tuple[Wire, ...]]] = {
             ),
         ),
     ),
+    "turn/steer": (
+        params.TurnSteerParams(thread_id="T", expected_turn_id="t", text="stop there"),
+        params.TurnSteerParams(
+            thread_id="T",
+            expected_turn_id="t",
+            text="",
+            images=(params.InputImage(path="/absolute/shot.png"),),
+        ),
+    ),
+    "turn/queue/add": (
+        params.TurnQueueAddParams(thread_id="T", text="then the docs"),
+        params.TurnQueueAddParams(
+            thread_id="T",
+            text="",
+            client_message_id="d" * 128,
+            images=(params.InputImage(mime_type="image/png", data="aGk="),),
+        ),
+    ),
+    "turn/queue/remove": (params.TurnQueueRemoveParams(thread_id="T", queue_id="q-1"),),
     "turn/interrupt": (params.TurnInterruptParams(thread_id="T", turn_id="t"),),
     "model/list": (params.ModelListParams(),),
+    "server/diagnostics": (params.ServerDiagnosticsParams(),),
 }
 
 RESULTS: Final[dict[str, tuple[Wire, ...]]] = {
@@ -229,12 +253,36 @@ RESULTS: Final[dict[str, tuple[Wire, ...]]] = {
     ),
     "thread/unsubscribe": (results.ThreadUnsubscribeResult(status="notSubscribed"),),
     "thread/settings/update": (results.ThreadSettingsUpdateResult(thread=THREAD),),
+    "thread/compact": (
+        results.ThreadCompactResult(status="completed"),
+        results.ThreadCompactResult(status="cancelled"),
+    ),
     "turn/start": (
         results.TurnStartResult(status="handled", thread_id="T"),
         results.TurnStartResult(status="started", thread_id="T", request_id="r1"),
     ),
+    "turn/steer": (results.TurnSteerResult(),),
+    "turn/queue/add": (results.TurnQueueAddResult(queue_id="q-1"),),
+    "turn/queue/remove": (
+        results.TurnQueueRemoveResult(removed=True),
+        results.TurnQueueRemoveResult(removed=False),
+    ),
     "turn/interrupt": (results.TurnInterruptResult(),),
     "model/list": (results.ModelListResult(models=(CATALOGUE_MODEL,)),),
+    "server/diagnostics": (
+        results.ServerDiagnosticsResult(
+            rss_bytes=48_000_000,
+            heap_bytes=48_000_000,
+            loaded_threads=2,
+            loading_threads=0,
+            payload_files=0,
+            payload_bytes=0,
+            inactive_factories=0,
+            uptime_ms=1_500,
+            listing_files_opened=7,
+            listing_bytes_scanned=912_000,
+        ),
+    ),
 }
 
 NOTIFICATIONS: Final[tuple[Wire, ...]] = (
@@ -248,6 +296,23 @@ NOTIFICATIONS: Final[tuple[Wire, ...]] = (
     notifications.TokenUsageUpdated(thread_id="T", turn_id="t", usage=FULL_USAGE),
     notifications.TurnStarted(thread_id="T", turn=TURN, request_id="r1"),
     notifications.TurnCompleted(thread_id="T", turn=TURN_SUMMARY),
+    notifications.TurnRetry(
+        thread_id="T",
+        turn_id="t",
+        state="waiting",
+        attempt=1,
+        max_attempts=3,
+        delay_ms=2_000,
+        message="529 overloaded",
+    ),
+    notifications.TurnRetry(thread_id="T", turn_id="t", state="ended", attempt=1, success=True),
+    notifications.TurnRetry(
+        thread_id="T", turn_id="t", state="ended", attempt=3, success=False, message="529 overloaded"
+    ),
+    notifications.TurnQueueUpdated(thread_id="T", steering=QUEUE.steering, follow_up=QUEUE.follow_up),
+    notifications.TurnQueueUpdated(
+        thread_id="T", steering=FULL_QUEUE.steering, follow_up=FULL_QUEUE.follow_up
+    ),
     *(notifications.ItemStarted(thread_id="T", turn_id="t", item=item) for item in ITEMS),
     *(notifications.ItemCompleted(thread_id="T", turn_id="t", item=item) for item in ITEMS),
     notifications.ItemRemoved(thread_id="T", turn_id="t", item_id="t:1:t0"),

@@ -9,8 +9,20 @@ from msgspec import UNSET
 
 from knightcode_protocol.errors import COMMON_ERRORS, ERROR_CODES, MEANINGS, ErrorCode
 from knightcode_protocol.methods import METHODS
-from knightcode_protocol.notifications import NOTIFICATION_OF, NOTIFICATIONS, AgentMessageDelta
-from knightcode_protocol.params import InputImage, ThreadStartParams, TurnStartParams
+from knightcode_protocol.notifications import (
+    NOTIFICATION_OF,
+    NOTIFICATIONS,
+    AgentMessageDelta,
+    TurnQueueUpdated,
+    TurnRetry,
+)
+from knightcode_protocol.params import (
+    InputImage,
+    ThreadStartParams,
+    TurnQueueAddParams,
+    TurnStartParams,
+    TurnSteerParams,
+)
 from knightcode_protocol.server_requests import SERVER_REQUESTS, ToolCallRequestApprovalResult
 from knightcode_protocol.wire import present
 from tests.protocol import examples
@@ -82,6 +94,37 @@ def decode(method: str, params: object) -> Any:
             "An image has `path` or inline `data`, not both - at `$.images[0]`",
         ),
         ("turn/start", START | {"images": {}}, "Expected `array | null`, got `object` - at `$.images`"),
+        ("turn/steer", START, "Object missing required field `expectedTurnId`"),
+        (
+            "turn/steer",
+            START | {"expectedTurnId": None},
+            "Expected `str`, got `null` - at `$.expectedTurnId`",
+        ),
+        ("turn/steer", {"threadId": "T", "expectedTurnId": "t"}, "Object missing required field `text`"),
+        (
+            "turn/steer",
+            START | {"expectedTurnId": "t", "images": [{"mimeType": "image/png"}]},
+            "An image needs `mimeType` and `data`, or `path` - at `$.images[0]`",
+        ),
+        ("turn/queue/add", {"threadId": "T"}, "Object missing required field `text`"),
+        (
+            "turn/queue/add",
+            START | {"clientMessageId": "d" * 129},
+            "Expected `str` of length <= 128 - at `$.clientMessageId`",
+        ),
+        ("turn/queue/add", START | {"images": ["/a"]}, "Expected `object`, got `str` - at `$.images[0]`"),
+        ("turn/queue/remove", {"threadId": "T"}, "Object missing required field `queueId`"),
+        (
+            "turn/queue/remove",
+            {"threadId": "T", "queueId": 1},
+            "Expected `str`, got `int` - at `$.queueId`",
+        ),
+        (
+            "thread/compact",
+            {"threadId": "T", "instructions": ["x"]},
+            "Expected `str | null`, got `array` - at `$.instructions`",
+        ),
+        ("server/diagnostics", [], "Expected `object`, got `array`"),
         (
             "turn/interrupt",
             {"threadId": "T", "turnId": 5},
@@ -107,6 +150,13 @@ def test_null_and_absent_are_the_same_in_params_and_unknown_members_are_ignored(
     nothing = {"workspace": None, "approvalMode": None, "model": None, "thinkingLevel": None, "name": None}
     assert decode("thread/start", {"cwd": "/"} | nothing | {"later": {"x": 1}}) == ThreadStartParams(cwd="/")
     assert decode("model/list", {"threadId": "T"}) == METHODS["model/list"].params()
+
+
+def test_review_comments_and_tokens_that_a_method_does_not_have_are_ignored() -> None:
+    more = {"comments": [{"path": "a.py"}], "requestId": 7}
+    assert decode("turn/queue/add", START | more) == TurnQueueAddParams(thread_id="T", text="x")
+    steer = TurnSteerParams(thread_id="T", expected_turn_id="t", text="x")
+    assert decode("turn/steer", START | more | {"expectedTurnId": "t"}) == steer
 
 
 def test_tokens_count_code_points_and_may_be_as_long_as_the_limit() -> None:
@@ -166,6 +216,26 @@ def test_an_image_is_inline_or_a_path() -> None:
         ),
         (examples.STATUSES[2], {"type": "active", "waitingOn": []}),
         (examples.RESULTS["turn/start"][0], {"status": "handled", "threadId": "T"}),
+        (
+            TurnRetry(thread_id="T", turn_id="t", state="ended", attempt=2, success=False),
+            {"threadId": "T", "turnId": "t", "state": "ended", "attempt": 2, "success": False},
+        ),
+        (
+            TurnRetry(thread_id="T", turn_id="t", state="waiting", attempt=1, max_attempts=3, delay_ms=0),
+            {
+                "threadId": "T",
+                "turnId": "t",
+                "state": "waiting",
+                "attempt": 1,
+                "maxAttempts": 3,
+                "delayMs": 0,
+            },
+        ),
+        (
+            TurnQueueUpdated(thread_id="T", steering=(), follow_up=()),
+            {"threadId": "T", "steering": [], "followUp": []},
+        ),
+        (examples.RESULTS["turn/queue/remove"][1], {"removed": False}),
     ],
 )
 def test_required_members_are_always_written_and_absent_ones_never(

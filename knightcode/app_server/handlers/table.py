@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from knightcode.app_server.connection import Handler
-from knightcode.app_server.handlers import models, threads, turns
+from knightcode.app_server.handlers import models, server, threads, turns
 
 _TABLE: dict[str, Any] = {
     "thread/start": threads.start,
@@ -13,9 +13,14 @@ _TABLE: dict[str, Any] = {
     "thread/list": threads.list_threads,
     "thread/unsubscribe": threads.unsubscribe,
     "thread/settings/update": threads.update_settings,
+    "thread/compact": turns.compact,
     "turn/start": turns.start,
+    "turn/steer": turns.steer,
+    "turn/queue/add": turns.add_to_queue,
+    "turn/queue/remove": turns.remove_from_queue,
     "turn/interrupt": turns.interrupt,
     "model/list": models.list_models,
+    "server/diagnostics": server.diagnostics,
 }
 
 HANDLERS: Mapping[str, Handler] = _TABLE

@@ -4,6 +4,8 @@ Source: App Server, "Threads and turns", "Subscriptions and replacement", "Histo
 large values".
 """
 
+from contextlib import ExitStack
+
 from msgspec import UNSET, UnsetType
 
 import knightcode_protocol.objects as wire
@@ -11,8 +13,8 @@ from knightcode.app_server.connection import Connection, Later
 from knightcode.app_server.core.pending import Call
 from knightcode.app_server.wire.items import turn_to_wire
 from knightcode.app_server.wire.threads import (
-    EMPTY_QUEUE,
     EMPTY_UI,
+    queue_to_wire,
     row_to_wire,
     thread_to_wire,
     usage_to_wire,
@@ -86,7 +88,7 @@ def resume(connection: Connection, call: Call, wanted: params.ThreadResumeParams
                 turns=turns,
                 next_cursor=present(next_cursor),
                 running_turn=shown,
-                queue=EMPTY_QUEUE,
+                queue=queue_to_wire(thread.turns.queue_rows()),
                 usage=usage_to_wire(thread.usage()),
                 ui=EMPTY_UI,
             )
@@ -172,14 +174,18 @@ def update_settings(connection: Connection, call: Call, wanted: params.ThreadSet
             "thread/settings/update needs model, thinkingLevel or approvalMode; nothing was given",
         )
 
+    change = ExitStack()
+    change.enter_context(manager.hold(wanted.thread_id, "settings"))  # a start that comes after it waits
+
     async def finish() -> Wire:
-        thread = await manager.load(wanted.thread_id, caller)
-        model = None
-        if wanted.model is not None:
-            model = pick_model(manager.services.catalogue, wanted.model.provider, wanted.model.id)
-        thread.change_settings(
-            model=model, thinking_level=wanted.thinking_level, approval_mode=wanted.approval_mode
-        )
+        with change:
+            thread = await manager.load(wanted.thread_id, caller)
+            model = None
+            if wanted.model is not None:
+                model = pick_model(manager.services.catalogue, wanted.model.provider, wanted.model.id)
+            thread.change_settings(
+                model=model, thinking_level=wanted.thinking_level, approval_mode=wanted.approval_mode
+            )
         return results.ThreadSettingsUpdateResult(thread=thread_to_wire(thread.info()))
 
     return finish

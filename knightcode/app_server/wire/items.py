@@ -95,6 +95,7 @@ def _(item: CompactionItem) -> wire.Item:
         reason=item.reason,
         status=item.status,
         tokens_before=present(item.tokens_before),
+        tokens_after=present(item.tokens_after),
         error=present(item.error),
     )
 

@@ -16,7 +16,6 @@ from knightcode.threads.listing import ThreadRow
 from knightcode_protocol.wire import Wire, present
 
 EMPTY_UI = wire.Ui(statuses=(), working_visible=True, widgets=())
-EMPTY_QUEUE = wire.Queue(steering=(), follow_up=())
 
 
 def status_to_wire(status: notices.Status) -> wire.Status:
@@ -93,6 +92,19 @@ def usage_to_wire(usage: notices.Usage) -> wire.TokenUsage:
         cost=usage.cost,
         context_window=usage.context_window,
         context_tokens=present(usage.context_tokens),
+    )
+
+
+def queue_to_wire(queue: notices.QueueChanged) -> wire.Queue:
+    """Both lists of what waits."""
+    return wire.Queue(
+        steering=queue.steering,
+        follow_up=tuple(
+            wire.QueuedInput(
+                id=row.id, text=row.text, attachments=row.attachments if row.attachments else UNSET
+            )
+            for row in queue.follow_up
+        ),
     )
 
 
@@ -221,4 +233,49 @@ def _(notice: notices.SettingsChanged) -> Wire:
 def _(notice: notices.UsageChanged) -> Wire:
     return sent.TokenUsageUpdated(
         thread_id=notice.thread_id, turn_id=notice.turn_id, usage=usage_to_wire(notice.usage)
+    )
+
+
+@notice_to_wire.register
+def _(notice: notices.QueueChanged) -> Wire:
+    queue = queue_to_wire(notice)
+    return sent.TurnQueueUpdated(
+        thread_id=notice.thread_id, steering=queue.steering, follow_up=queue.follow_up
+    )
+
+
+@notice_to_wire.register
+def _(notice: notices.InputDropped) -> Wire:
+    return sent.ErrorNotification(
+        code=notice.code,  # type: ignore[arg-type]
+        message=notice.message,
+        thread_id=notice.thread_id,
+        queue_id=notice.queue_id,
+        client_message_id=present(notice.client_message_id),
+        data=dict(notice.data) if notice.data else UNSET,
+    )
+
+
+@notice_to_wire.register
+def _(notice: notices.RetryWaiting) -> Wire:
+    return sent.TurnRetry(
+        thread_id=notice.thread_id,
+        turn_id=notice.turn_id,
+        state="waiting",
+        attempt=notice.attempt,
+        max_attempts=notice.max_attempts,
+        delay_ms=notice.delay_ms,
+        message=notice.message,
+    )
+
+
+@notice_to_wire.register
+def _(notice: notices.RetryEnded) -> Wire:
+    return sent.TurnRetry(
+        thread_id=notice.thread_id,
+        turn_id=notice.turn_id,
+        state="ended",
+        attempt=notice.attempt,
+        success=notice.success,
+        message=present(notice.message),
     )

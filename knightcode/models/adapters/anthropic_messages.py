@@ -11,6 +11,7 @@ import msgspec
 from knightcode.models.adapters.anthropic_body import build_request
 from knightcode.models.adapters.base import decode_event, usage_of
 from knightcode.models.auth import Credentials
+from knightcode.models.characters import encode_clean
 from knightcode.models.errors import RequestFailedError
 from knightcode.models.reply import ReplyBuilder
 from knightcode.models.request import ModelRequest
@@ -98,7 +99,7 @@ class AnthropicMessages:
                         break
                 reader.finish()
         except RequestFailedError as error:
-            reply.fail(str(error))
+            reply.fail(str(error), retry_after_ms=error.retry_after_ms)
 
 
 @attrs.define(eq=False)
@@ -201,7 +202,7 @@ class _Reader:
                     block.id or f"call_{self.reply.started_at_ms}_{index}", block.name or ""
                 )
                 if block.input:
-                    self.reply.delta(at, msgspec.json.encode(block.input).decode())
+                    self.reply.delta(at, encode_clean(block.input).decode())
             case _:
                 return
         self._blocks[index] = at

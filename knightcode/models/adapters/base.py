@@ -6,6 +6,7 @@ Source: models and providers, "Common", "Thinking levels".
 """
 
 import functools
+import json
 from collections.abc import Mapping
 from typing import Final, Protocol, TypeVar
 
@@ -135,7 +136,9 @@ def read_compat(kind: type[_T], detected: Mapping[str, object], model: Model) ->
 
 
 def decode_event(decoder: "msgspec.json.Decoder[_T]", data: bytes) -> _T:
-    """One event's JSON as the decoder's type; broken UTF-8 and lone surrogates are mended.
+    """One event's JSON as the decoder's type; broken UTF-8 is mended.
+
+    A lone surrogate is kept: its other half may come with the next event. The reply joins them.
 
     Raises:
         RequestFailedError: it is not JSON, or not of the shape that the api promises.
@@ -145,8 +148,9 @@ def decode_event(decoder: "msgspec.json.Decoder[_T]", data: bytes) -> _T:
     except (msgspec.DecodeError, RecursionError) as error:
         problem = str(error)
     try:
-        mended = loads_clean(data.decode("utf-8", "replace"))
-        return msgspec.convert(mended, decoder.type)  # type: ignore[no-any-return]
+        text = data.decode("utf-8", "replace")
+        loads_clean(text)  # only for what it refuses; its value has lost the halves
+        return msgspec.convert(json.loads(text), decoder.type)  # type: ignore[no-any-return]
     except (ValueError, RecursionError, msgspec.ValidationError):
         quoted = data[:_QUOTED_CHARS].decode("utf-8", "replace")
         raise RequestFailedError(f"provider returned error: unreadable event ({problem}): {quoted}") from None

@@ -11,6 +11,7 @@ import msgspec
 from knightcode.models.adapters.base import decode_event, usage_of
 from knightcode.models.adapters.openai_body import build_request
 from knightcode.models.auth import Credentials
+from knightcode.models.characters import begins_with_half, encode_clean, join_pairs
 from knightcode.models.errors import RequestFailedError
 from knightcode.models.reply import ReplyBuilder
 from knightcode.models.request import ModelRequest
@@ -96,7 +97,7 @@ class OpenAIChat:
                         break
                 reader.finish()
         except RequestFailedError as error:
-            reply.fail(str(error))
+            reply.fail(str(error), retry_after_ms=error.retry_after_ms)
 
 
 @attrs.define(eq=False)
@@ -205,7 +206,7 @@ class _Reader:
         call.name = call.name or function.name or ""
         arguments = function.arguments or ""
         if not isinstance(arguments, str):
-            arguments = msgspec.json.encode(arguments).decode()
+            arguments = encode_clean(arguments).decode()
         if call.at is None:
             call.held += arguments
             if call.name:
@@ -242,7 +243,7 @@ class _Reader:
     def _sign_details(self) -> None:
         if self._thinking is None:
             self._thinking = self.reply.open_thinking()
-        self.reply.sign(self._thinking, msgspec.json.encode(self._details).decode())
+        self.reply.sign(self._thinking, encode_clean(self._details).decode())
 
     def _usage(self, usage: _Usage) -> None:
         details = usage.prompt_tokens_details or _PromptDetails()
@@ -265,9 +266,11 @@ def _collect(details: list[Any], entry: Any) -> None:
         field = _MERGED_DETAILS.get(str(entry.get("type")))
         if field and (last.get("type"), last.get("index")) == (entry.get("type"), entry.get("index")):
             given = {key: value for key, value in entry.items() if value is not None}
-            text = (last.get(field) or "") + (entry.get(field) or "")
-            details[-1] = {**last, **given, field: text}
-            return
+            before, more = last.get(field) or "", entry.get(field) or ""
+            if isinstance(before, str) and isinstance(more, str):
+                text = join_pairs(before + more) if begins_with_half(more) else before + more
+                details[-1] = {**last, **given, field: text}
+                return
     details.append(entry)
 
 
@@ -279,4 +282,4 @@ def _joined_parts(parts: list[Any]) -> str:
 def _error_text(error: Any, data: bytes) -> str:
     if not error:
         return data.decode("utf-8", "replace")
-    return error if isinstance(error, str) else msgspec.json.encode(error).decode()
+    return error if isinstance(error, str) else encode_clean(error).decode()

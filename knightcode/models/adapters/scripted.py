@@ -113,7 +113,8 @@ class _Player:
         elif step.silence:
             await trio.sleep_forever()
         elif step.error is not None:
-            self.reply.fail(fill(step.error, self.request, self.number))
+            text = fill(step.error, self.request, self.number)
+            self.reply.fail(text, retry_after_ms=step.retry_after_ms)
         elif step.tool_call is not None:
             for _ in range(step.repeat):
                 await self._call(step)

@@ -1,0 +1,104 @@
+"""Inputs that wait on the server until their thread is idle. Everything here is one step.
+
+An input has its place from the moment its request arrives, whatever its images take to be read:
+inputs start in the order in which they were sent.
+
+Source: App Server, "Threads and turns"; App Server notes, "Steering, queue, interrupt", "Steers and queue".
+"""
+
+import secrets
+from collections.abc import Callable
+
+import attrs
+
+from knightcode.threads.notices import ConnectionId
+from knightcode.threads.turn import ThreadError, TurnInput
+
+QUEUE_LIMIT = 256
+"""Waiting inputs of one thread."""
+
+
+@attrs.define(eq=False)
+class QueuedInput:
+    """One input.
+
+    Attributes:
+        accepted: called once, synchronously, when the input is in the queue for good: it is the answer.
+        ready: checked and answered; clients see it.
+    """
+
+    input: TurnInput
+    connection: ConnectionId
+    accepted: Callable[[str], None]
+    client_message_id: str | None = None
+    id: str = attrs.field(factory=lambda: secrets.token_hex(8))
+    ready: bool = attrs.field(default=False, init=False)
+
+    @property
+    def attachments(self) -> int:
+        """How many images come with the text."""
+        return len(self.input.images)
+
+
+@attrs.define(eq=False)
+class InputQueue:
+    """Oldest first."""
+
+    _inputs: list[QueuedInput] = attrs.field(factory=list, init=False)
+
+    def __bool__(self) -> bool:
+        return bool(self._inputs)
+
+    def __contains__(self, queued: QueuedInput) -> bool:
+        return queued in self._inputs
+
+    def visible(self) -> tuple[QueuedInput, ...]:
+        """What clients are shown."""
+        return tuple(queued for queued in self._inputs if queued.ready)
+
+    def add(self, queued: QueuedInput) -> None:
+        """Give an input its place; it is neither shown nor started before `make_ready`.
+
+        Raises:
+            ThreadError: `invalidParams`, the queue is full.
+        """
+        if len(self._inputs) >= QUEUE_LIMIT:
+            raise ThreadError(
+                "invalidParams",
+                f"{QUEUE_LIMIT} inputs wait already; wait until some have started, or remove one",
+                {"reason": "queueFull"},
+            )
+        self._inputs.append(queued)
+
+    def make_ready(self, queued: QueuedInput) -> None:
+        """Answer its request; it may start when its turn comes."""
+        queued.ready = True
+        queued.accepted(queued.id)
+
+    def withdraw(self, queued: QueuedInput) -> None:
+        """Take an input out that was refused before it was ready."""
+        if queued in self._inputs:
+            self._inputs.remove(queued)
+
+    def remove(self, queue_id: str) -> bool:
+        """Take a waiting input out, by its id; False when none is known under it."""
+        for queued in self._inputs:
+            if queued.ready and queued.id == queue_id:
+                self._inputs.remove(queued)
+                return True
+        return False
+
+    def take(self) -> QueuedInput | None:
+        """The oldest input, if it may start."""
+        if not self._inputs or not self._inputs[0].ready:
+            return None
+        return self._inputs.pop(0)
+
+    def drop(self) -> bool:
+        """Forget all of them; whether there was one. Requests that still wait are answered first."""
+        had = bool(self._inputs)
+        for queued in tuple(self._inputs):
+            if not queued.ready:
+                self.make_ready(queued)
+        self._inputs.clear()
+        return had
