@@ -394,6 +394,9 @@ class ThreadManager:
     def _supervised(self, slot: _Slot, thread: Thread) -> None:
         """From this step on the thread is found, and can be given work."""
         slot.thread = thread
+        if slot.load is not None:
+            self._broken.pop(thread.id, None)
+            self.services.publisher.to_all(StatusChanged(thread.id, thread.status))
         if self._closing:
             thread.unload("shutdown")
 
@@ -407,8 +410,6 @@ class ThreadManager:
                 load.failure = shutting_down()
                 return
             await self._begin(slot, thread)
-            self._broken.pop(thread_id, None)
-            self.services.publisher.to_all(StatusChanged(thread_id, thread.status))
         except ThreadError as failure:
             load.failure = failure
         except Exception:
@@ -440,8 +441,9 @@ class ThreadManager:
             slot.lane.current = None
             work.resolve(Cancelled(work.thread_id))
             return
-        if isinstance(work, Start):
-            thread.subscribe(caller.connection)
+        for one in (work, slot.lane.follower):
+            if isinstance(one, Start) and one.initiator is not None:
+                thread.subscribe(one.initiator)
         thread.turns.admit(work)
 
     async def _find(self, thread_id: str) -> Path:

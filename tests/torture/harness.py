@@ -7,7 +7,8 @@ whole program. What is injected is synchronous and happens between two steps.
 import json
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from knightcode.app_server.host import Host, HostConfig, open_host
 from knightcode.app_server.main import server_info
 from knightcode.sessions.read import read_session
 from knightcode.sessions.turns import stored_turns
-from knightcode.threads.notices import Idle
+from knightcode.threads.notices import Idle, QueueChanged
+from knightcode.threads.thread import Thread
 
 PATIENCE = 30.0
 
@@ -36,8 +38,21 @@ class Injector(trio.abc.Instrument):
     steps: int = 0
     armed: bool = False
     fired: bool = False
+    awaited: list[tuple[Callable[[], bool], trio.Event]] = attrs.field(factory=list)
+
+    async def until(self, fact: Callable[[], bool]) -> None:
+        """Until a fact holds after some step of the scheduler: no polling, no clock."""
+        came = trio.Event()
+        self.awaited.append((fact, came))
+        with trio.fail_after(PATIENCE):
+            await came.wait()
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        for awaited in tuple(self.awaited):
+            fact, came = awaited
+            if fact():
+                self.awaited.remove(awaited)
+                came.set()
         if not self.armed:
             return
         self.steps += 1
@@ -54,7 +69,7 @@ class Door:
     connection: Connection
     heard: list[Message] = attrs.field(factory=list)
     changed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
-    approve: bool = True
+    approve: Callable[[Message], bool] = lambda _: True
     asked: int = 0
 
     def send(self, **message: Any) -> None:
@@ -97,7 +112,7 @@ class Door:
         for line in data.split(b"\n")[:-1]:
             message = json.loads(line)
             self.heard.append(message)
-            if message.get("method") == "item/toolCall/requestApproval" and self.approve:
+            if message.get("method") == "item/toolCall/requestApproval" and self.approve(message):
                 self.send(id=message["id"], result={"decision": "accept"})
         self.changed.unpark_all()
         return bool(data)
@@ -123,20 +138,35 @@ class Run:
     watcher: Door
     thread_id: str
     nursery: trio.Nursery
+    injector: Injector
+
+    @property
+    def thread(self) -> Thread:
+        """The thread, which must be loaded."""
+        thread = self.host.manager.loaded(self.thread_id)
+        assert thread is not None
+        return thread
 
     async def settled(self) -> None:
-        """Until nothing is admitted in the thread, and no load of it is under way."""
-        with trio.fail_after(PATIENCE):
-            while (slot := self.host.manager._slots.get(self.thread_id)) is not None:
-                if slot.lane.current is None and slot.load is None:
-                    break
-                await trio.sleep(0.001)
+        """Until the thread has no work, nothing waits for it, and no load or unload is under way."""
+        await trio.lowlevel.checkpoint()
+        while not self._is_settled():  # between the fact and this task's next step more may have come
+            await self.injector.until(self._is_settled)
+
+    def _is_settled(self) -> bool:
+        slot = self.host.manager._slots.get(self.thread_id)
+        if slot is None:
+            return True
+        thread = slot.thread
+        ends = thread is not None and (thread.closing or thread._tasks > 0)
+        return slot.lane.free and slot.load is None and slot.ending is None and not ends
 
     def check_at_rest(self) -> None:
         """What holds once nothing is admitted any more, unless the thread is on its way out."""
         thread = self.host.manager.loaded(self.thread_id)
         if thread is not None:
             assert (thread.turn, thread.lane.current, thread.status) == (None, None, Idle())
+            assert thread.turns.queue_rows() == QueueChanged(thread.id)
 
 
 def children() -> set[int]:
@@ -166,6 +196,9 @@ async def run_scenario(
     inject: Callable[[Run], None] | None = None,
     finish: Callable[[Run], None] = lambda run: None,
     saved: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    model: Mapping[str, Any] | None = None,
+    prepare: Callable[[Run], None] = lambda run: None,
 ) -> tuple[int, bool]:
     """Play a scenario in a fresh folder; returns the number of its steps and whether `inject` came to be.
 
@@ -173,12 +206,16 @@ async def run_scenario(
 
     Args:
         saved: begin with a thread that has had a turn and is in its file only.
+        settings, model: of settings.json, and of the scripted model.
+        prepare: is called before the first counted step.
     """
     project = folder / "project"
     project.mkdir(parents=True)
     (project / "a.txt").write_text("one\n")
     path = folder / "script.json"
-    path.write_text(json.dumps({"replies": script}))
+    path.write_text(json.dumps({"replies": script, "model": dict(model or {})}))
+    (folder / "agent").mkdir()
+    (folder / "agent" / "settings.json").write_text(json.dumps(dict(settings or {})))
     environ = {
         "HOME": str(folder),
         "PATH": os.environ["PATH"],
@@ -195,7 +232,8 @@ async def run_scenario(
                 thread_id = await _new_thread(door, project)
                 watcher.send(id="watch", method="thread/resume", params={"threadId": thread_id})
                 await watcher.answer_to("watch")
-            run = Run(folder, host, door, watcher, thread_id, nursery)
+            run = Run(folder, host, door, watcher, thread_id, nursery, injector)
+            prepare(run)
             if inject is not None:
                 chosen = inject
                 injector.action = lambda: chosen(run)
@@ -204,6 +242,7 @@ async def run_scenario(
                 injector.armed = True
                 await play(run)
                 await run.settled()
+                injector.armed = False
                 run.check_at_rest()
             finally:
                 injector.armed = False
@@ -272,6 +311,7 @@ def check(run: Run, door: Door) -> None:
         elif method == "turn/completed":
             over.add(params["turn"]["id"])
             assert not [key for key in open_items if key[0] == params["turn"]["id"]], "an item has no end"
+    _check_lists(heard, gone)
     statuses = {
         one["params"]["turn"]["id"]: one["params"]["turn"]["status"]
         for one in heard
@@ -290,3 +330,29 @@ def check(run: Run, door: Door) -> None:
         assert turns[turn_id].status == status
         assert turns[turn_id].completed_at_ms is not None
     assert [path for path in run.folder.rglob("*") if path.suffix in (".lock", ".tmp")] == []
+
+
+def _check_lists(heard: list[Message], gone: bool) -> None:
+    """What waits is taken back or comes in: queued inputs, steers, tries, questions."""
+    waits: dict[str, int] = {}
+    queues = [one["params"] for one in heard if one.get("method") == "turn/queue/updated"]
+    for one in heard:
+        params = one.get("params", {})
+        if one.get("method") == "turn/retry":
+            turn_id = params["turnId"]
+            waits[turn_id] = waits.get(turn_id, 0) + 1 if params["state"] == "waiting" else 0
+        elif one.get("method") == "turn/completed" and not gone:
+            assert not waits.get(params["turn"]["id"]), "a chain of tries has no end"
+    if queues and not gone:
+        assert (queues[-1]["steering"], queues[-1]["followUp"]) == ([], []), "something waits for ever"
+    said = [
+        (one["params"]["turnId"], one["params"]["item"]["text"])
+        for one in heard
+        if one.get("method") == "item/completed" and one["params"]["item"]["type"] == "userMessage"
+    ]
+    assert len(set(said)) == len(said), "an input was delivered twice"
+    statuses = [one["params"]["status"] for one in heard if one.get("method") == "thread/status/changed"]
+    if statuses and not gone:
+        assert statuses[-1]["type"] in ("idle", "notLoaded"), "the status never came to rest"
+    for before, after in pairwise(statuses):
+        assert before != after, "a status was told twice"
