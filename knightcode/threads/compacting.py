@@ -54,10 +54,10 @@ class TurnCompaction:
     turn: RunningTurn
     recorder: Recorder
     failure: str | None = attrs.field(default=None, init=False)
-    _recovered: bool = attrs.field(default=False, init=False)
-    """The one repetition that a prompt is allowed has been used."""
+    _recovered_at: int | None = attrs.field(default=None, init=False)
+    """How many inputs the turn had when the one repetition that each is allowed was used."""
     _useless: bool = attrs.field(default=False, init=False)
-    """What is kept is too large by itself: compacting again between requests would change nothing."""
+    """Compacting between requests failed, or what is kept is too large by itself; once in a turn is enough."""
 
     async def before_prompt(self) -> None:
         """Make room for a prompt, if the last reply says that it is needed."""
@@ -65,6 +65,8 @@ class TurnCompaction:
         if decision is Decision.THRESHOLD:
             await self._automatic("threshold")
         elif decision is not Decision.NOTHING:
+            if decision is Decision.RECOVER:
+                self._hide_attempt()
             await self._automatic("overflow")
 
     async def between_turns(self) -> None:
@@ -77,7 +79,7 @@ class TurnCompaction:
     async def after_run(self, reply: AssistantMessage) -> bool:
         """Make room after a reply; True when the reply did not fit and is to be asked for again."""
         if reply.stop_reason not in ("error", "length"):
-            self._recovered = False
+            self._recovered_at = None
         decision = self._decide()
         if decision is Decision.THRESHOLD:
             await self._automatic("threshold")
@@ -134,15 +136,17 @@ class TurnCompaction:
         return await self.compact(reason, preparation, will_retry=will_retry)
 
     async def _recover(self) -> bool:
-        if self._recovered:
+        if self._recovered_at == self.recorder.inputs:
             self.failure = failure_text("overflow", OVERFLOWED_AGAIN)
             self._emit(CompactionEnd(reason="overflow", error_message=self.failure))
             return False
-        self._recovered = True
-        session = self.thread.session
-        for edit in hidden_attempt(session.current_branch):
-            session.append_entry(edit)
+        self._recovered_at = self.recorder.inputs
+        self._hide_attempt()
         return await self._automatic("overflow", will_retry=True)
+
+    def _hide_attempt(self) -> None:
+        for edit in hidden_attempt(self.thread.session.current_branch):
+            self.thread.session.append_entry(edit)
 
     def _store(
         self, reason: CompactionReason, preparation: Preparation, summary: Summary, will_retry: bool

@@ -36,6 +36,8 @@ class Recorder:
 
     def __init__(self, thread: "Thread", turn: RunningTurn) -> None:
         self._thread, self._turn = thread, turn
+        self.inputs = 0
+        """How many messages of the user's the turn has."""
         self._last_reply: str | None = None
         self._compaction: CompactionEntry | None = None
 
@@ -60,6 +62,7 @@ class Recorder:
         elif isinstance(message, ToolResultMessage):
             live.call_ended(message)
         elif isinstance(message, UserMessage | CustomMessage):
+            self.inputs += isinstance(message, UserMessage)
             live.input_stored(entry)
         self._thread.appended(entry)
 

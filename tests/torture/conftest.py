@@ -1,17 +1,18 @@
 """What the long runs count is printed at their end."""
 
-from collections.abc import Iterator
-
 import pytest
 
+SWEEPS = pytest.StashKey[dict[tuple[str, str], int]]()
 
-@pytest.fixture(scope="session")
-def sweeps(request: pytest.FixtureRequest) -> Iterator[dict[tuple[str, str], int]]:
+
+@pytest.fixture
+def sweeps(request: pytest.FixtureRequest) -> dict[tuple[str, str], int]:
     """By scenario and injection: how often the injection came to be."""
-    counted: dict[tuple[str, str], int] = {}
-    yield counted
-    scenarios = len({scenario for scenario, _ in counted})
-    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
-        print(
-            f"\n{sum(counted.values())} injections into {scenarios} scenarios, no violation of any invariant"
-        )
+    return request.config.stash.setdefault(SWEEPS, {})
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    counted = config.stash.get(SWEEPS, None)
+    if counted:
+        scenarios = len({scenario for scenario, _ in counted})
+        terminalreporter.write_line(f"{sum(counted.values())} injections into {scenarios} scenarios")

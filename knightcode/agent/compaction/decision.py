@@ -114,8 +114,9 @@ def _tokens(
         return context_tokens(path, context)
     if reply.stop_reason != "error" and (reported := usage_tokens(reply.usage)):
         return reported
-    rests_on = next((one for one in reversed(context.messages) if reports_usage(one)), None)
-    compacted_ms = None if compacted_at is None else milliseconds(path[compacted_at])
-    if isinstance(rests_on, AssistantMessage) and _is_stale(rests_on, compacted_ms):
-        return None
-    return list_tokens(context.messages)
+    figure = next((one for one in reversed(context.messages) if reports_usage(one)), None)
+    if figure is None or compacted_at is None:
+        return list_tokens(context.messages)
+    # Nothing is edited here, so the context has the very messages of the branch.
+    is_new = any(_reply(entry) is figure for entry in path[compacted_at + 1 :])
+    return list_tokens(context.messages) if is_new else None

@@ -174,12 +174,14 @@ def test_a_figure_from_before_the_last_compaction_decides_nothing() -> None:
     """Compaction: Decision after a reply."""
     kept = chain(
         said(user(5)),
-        said(replied(usage=950)),
+        said(replied(usage=950, at_ms=START_MS + 60_000)),
         compacted("e0"),
         said(user(5)),
-        said(replied(stop="error", error="500", at_ms=START_MS + 4_000)),
+        said(replied(stop="error", error="500", at_ms=START_MS + 60_000)),
     )
     assert decided(kept) is Decision.NOTHING
+    newer = chain(*kept[:3], said(replied(usage=900)), said(user(1)), kept[4])
+    assert decided(newer) is Decision.THRESHOLD
     forgotten = chain(*kept[:2], compacted("e2"), said(user(901)), kept[4])
     assert decided(forgotten) is Decision.THRESHOLD
 
