@@ -103,6 +103,7 @@ TABLE: Final[Mapping[str, Row]] = {
         )
     ),
     "knightcode.app_server.shutdown": Row(always=("attrs", "trio")),
+    "knightcode.app_server.parent": Row(always=("trio", "knightcode.processes.exits")),
     "knightcode.app_server.logs": Row(always=("msgspec", "knightcode.app_server.core.surrogates")),
     # the two that know all parts: what is shared by connections, and what is one process
     "knightcode.app_server.host": Row(

@@ -5,20 +5,30 @@ side by side, each in a task of its own that the batch cancels when the turn is 
 that ignores that for `ABANDON_AFTER` seconds is abandoned: the turn goes on without it, and whatever
 it does later appears nowhere.
 
-Source: agent loop, "Tool calls"; App Server notes, "Interrupts".
+A tool may call tools itself. Such a nested call goes the same way, in the task and as a part of the
+call that makes it: it is shown, never stored, and over before its caller is.
+
+Source: agent loop, "Tool calls"; App Server notes, "Interrupts"; extensions, "Nested calls".
 """
 
+import functools
 import logging
-import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 import attrs
 import trio
 
+from knightcode.agent.call import Call, clean_blocks, failure_result, json_object, plus
 from knightcode.agent.hooks import Blocked, FinishedCall, Hooks, PendingCall
 from knightcode.agent.interrupt import Interrupt
-from knightcode.agent.tools.base import OPERATION_ABORTED, Tool, ToolContext, ToolError, ToolResult
+from knightcode.agent.tools.base import (
+    OPERATION_ABORTED,
+    Tool,
+    ToolContext,
+    ToolResult,
+    operation_aborted,
+)
 from knightcode.agent.tools.validate import validate
 from knightcode.events import (
     PartialResult,
@@ -28,7 +38,7 @@ from knightcode.events import (
     ToolExecutionUpdate,
 )
 from knightcode.failures import first_leaf
-from knightcode.messages import InputBlock, TextBlock, ToolCallBlock, ToolResultMessage
+from knightcode.messages import ToolCallBlock, ToolResultMessage
 from knightcode.text import clean, clean_json
 
 log = logging.getLogger(__name__)
@@ -48,21 +58,6 @@ _BROKEN = (
     "The arguments of this call were not valid JSON, so they may not be what was meant. Nothing was run; "
     "send the call again."
 )
-
-
-@attrs.define(eq=False)
-class _Call:
-    block: ToolCallBlock
-    started_at_ms: int
-    tool: Tool | None = None
-    arguments: dict[str, Any] = attrs.field(factory=dict)
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, repr=False)
-    ended: trio.Event = attrs.field(factory=trio.Event, repr=False)
-    result: ToolResult | None = None  # set once; everything that comes later is dropped
-    message: ToolResultMessage | None = None
-    failure: Exception | None = None  # the result could not be stored
-    pending: ToolResult | None = None  # a partial result that waits for its time
-    shown_at: float = -math.inf
 
 
 @attrs.define(eq=False)
@@ -90,6 +85,7 @@ class ToolBatch:
     cut_off: bool = False
     broken: Collection[str] = ()
     terminate: bool = attrs.field(default=False, init=False)
+    _queue: trio.Lock = attrs.field(factory=trio.Lock, init=False, repr=False)
 
     async def run(self) -> list[ToolResultMessage]:
         """Run the calls; the results come in call order, without those never reached."""
@@ -99,7 +95,7 @@ class ToolBatch:
             groups = [[block] for block in self.calls]
         else:
             groups = [list(self.calls)]
-        done: list[_Call] = []
+        done: list[Call] = []
         for group in groups:
             done += await self._run_group(group)
             for call in done:
@@ -108,28 +104,28 @@ class ToolBatch:
         self.terminate = bool(done) and all(
             call.result is not None and call.result.terminate for call in done
         )
-        return [call.message for call in done if call.message is not None]
+        return [call.stored for call in done if call.stored is not None]
 
-    async def _run_group(self, blocks: Sequence[ToolCallBlock]) -> list[_Call]:
-        reached: list[_Call] = []
+    async def _run_group(self, blocks: Sequence[ToolCallBlock]) -> list[Call]:
+        reached: list[Call] = []
         for block in blocks:
             if self.interrupt.thrown:
                 break
-            call = _Call(block, self.now_ms())
+            call = Call(block, self.now_ms())
             reached.append(call)
-            self.emit(ToolExecutionStart(tool_call_id=block.id, tool_name=block.name, args=block.arguments))
+            self._show_start(call)
             refused = await self._prepare(call)
             if refused is not None:
                 await self._complete(call, refused)
         waiting = [call for call in reached if call.result is None]
         if self.interrupt.thrown:
             for call in waiting:
-                await self._complete(call, ToolResult.of_text(OPERATION_ABORTED, is_error=True, details={}))
+                await self._complete(call, operation_aborted())
         elif waiting:
             await self._run_prepared(waiting)
         return reached
 
-    async def _prepare(self, call: _Call) -> ToolResult | None:
+    async def _prepare(self, call: Call) -> ToolResult | None:
         """Make a call ready to run; a result instead of None means that it must not."""
         if self.cut_off:
             return ToolResult.of_text(_CUT_OFF, is_error=True, details={})
@@ -140,16 +136,16 @@ class ToolBatch:
             return ToolResult.of_text(f"Tool {call.block.name} not found", is_error=True, details={})
         try:
             arguments = validate(tool.parameters, tool.prepare(dict(call.block.arguments)), tool=tool.name)
-        except ToolError as error:
-            return ToolResult.of_text(str(error), is_error=True, details=error.details)
-        verdict = await self.hooks.judge(PendingCall(call.block.id, tool, arguments))
+        except Exception as error:
+            return failure_result(error)
+        verdict = await self.hooks.judge(PendingCall(call.block.id, tool, arguments, call.parent_id))
         if isinstance(verdict, Blocked):
             blocked = ToolResult.of_text(verdict.reason, is_error=True, details={"blocked": True})
             return attrs.evolve(blocked, terminate=verdict.terminate)
         call.tool, call.arguments = tool, dict(verdict.arguments)
         return None
 
-    async def _run_prepared(self, calls: Sequence[_Call]) -> None:
+    async def _run_prepared(self, calls: Sequence[Call]) -> None:
         for call in calls:
             self.nursery.start_soon(self._run_call, call, name=f"tool {call.block.name}")
         try:
@@ -167,7 +163,7 @@ class ToolBatch:
                 if call.result is None:
                     self._abandon(call)
 
-    def _abandon(self, call: _Call) -> None:
+    def _abandon(self, call: Call) -> None:
         """Go on without this call; what it still does appears nowhere."""
         call.scope.cancel(reason="abandoned")
         log.warning("tool abandoned", extra={"tool": call.block.name, "call": call.block.id})
@@ -176,58 +172,132 @@ class ToolBatch:
             "and may still be running"
         )
         result = ToolResult.of_text(text, is_error=True, details={})
-        self._finish(call, self._message(call, result), result)
+        self._finish(call, call.message(result, self.now_ms()), result)
 
-    async def _run_call(self, call: _Call) -> None:
-        tool, context = call.tool, self.context()
-        assert tool is not None
-        context.update = lambda partial: self._update(call, partial)
+    async def _run_call(self, call: Call) -> None:
         result: ToolResult | None = None
         try:
-            try:
-                with call.scope:
-                    result = await self._outcome(call, tool, context)
-            except* Exception as group:
-                result = _failure(first_leaf(group))
-            if result is None:
-                result = context.aborted()
+            result = await self._contained(call, self._outcome)
             if call.result is None:
                 await self._complete(call, result)
         finally:
             # Also when the whole process is being cancelled: the batch must never wait for nothing.
             if call.result is None:
-                self._finish(call, self._message(call, result or context.aborted()), result)
+                result = result or call.aborted()
+                self._finish(call, call.message(result, self.now_ms()), result)
             call.ended.set()
 
-    async def _outcome(self, call: _Call, tool: Tool, context: ToolContext) -> ToolResult:
+    async def _contained(self, call: Call, run: Callable[[Call], Awaitable[ToolResult]]) -> ToolResult:
+        """The result of `run` in the call's scope; a failure and a cancellation of that scope are one too."""
+        result: ToolResult | None = None
+        try:
+            with call.scope:
+                result = await run(call)
+        except* Exception as group:
+            result = failure_result(first_leaf(group))
+        return result or call.aborted()
+
+    async def _outcome(self, call: Call) -> ToolResult:
+        """Run a call that is prepared, and show what its tool gives to the hooks."""
+        tool, context = call.tool, self.context()
+        assert tool is not None
+        context.update = functools.partial(self._update, call)
+        context.call = functools.partial(self._run_nested, call)
+        call.context = context
         try:
             result = await tool.execute(call.arguments, context)
         except* Exception as group:
-            result = _failure(first_leaf(group))
+            result = failure_result(first_leaf(group))
+        finally:
+            call.returned = True
+            if call.nested:
+                # Only calls from tasks that are not the tool's own outlive its return.
+                with trio.move_on_after(ABANDON_AFTER, shield=True):
+                    await _cancel_all(tuple(call.nested))
         if self.hooks.tool_result:
-            finished = FinishedCall(PendingCall(call.block.id, tool, call.arguments), result)
-            result = (await self.hooks.tool_result.run(finished)).result
+            pending = PendingCall(call.block.id, tool, call.arguments, call.parent_id)
+            result = (await self.hooks.tool_result.run(FinishedCall(pending, result))).result
         return result
 
-    def _update(self, call: _Call, partial: ToolResult) -> None:
+    # --- calls of calls --------------------------------------------------------------------------
+
+    async def _run_nested(self, caller: Call, name: str, arguments: dict[str, Any]) -> ToolResult:
+        """A call that `caller` makes, in a task of its own choice."""
+        given = json_object(arguments)
+        if caller.stopping() or self.interrupt.thrown:
+            await trio.lowlevel.checkpoint()
+            return operation_aborted()
+        caller.nested_count += 1
+        block = ToolCallBlock(
+            id=f"{caller.block.id}/{caller.nested_count}", name=clean(name), arguments=given
+        )
+        call = Call(block, self.now_ms(), parent=caller)
+        caller.nested.append(call)
+        self._show_start(call)
+        result: ToolResult | None = None
+        try:
+            result = await self._contained(call, self._nested_outcome)
+        finally:
+            # Also when the caller is being cancelled: its calls end before it does.
+            result = result or call.aborted()
+            self._finish(call, call.message(result, self.now_ms()), result)
+            call.ended.set()
+        assert call.result is not None
+        return call.result
+
+    async def _nested_outcome(self, call: Call) -> ToolResult:
+        tool = self.tools(call.block.name)
+        if tool is None or not tool.sequential or call.holds_queue():
+            return await self._judged_outcome(call)
+        async with self._queue:
+            call.queued = True
+            return await self._judged_outcome(call)
+
+    async def _judged_outcome(self, call: Call) -> ToolResult:
+        refused = await self._prepare(call)
+        if refused is not None:
+            return refused
+        if self.interrupt.thrown or call.stopping():
+            return operation_aborted()
+        return await self._outcome(call)
+
+    # --- what is shown ---------------------------------------------------------------------------
+
+    def _show_start(self, call: Call) -> None:
+        self.emit(
+            ToolExecutionStart(
+                tool_call_id=call.block.id,
+                tool_name=call.block.name,
+                args=call.block.arguments,
+                parent_tool_call_id=call.parent_id,
+            )
+        )
+
+    def _update(self, call: Call, partial: ToolResult) -> None:
         """Take a partial result; it is shown at once, or with the next one after the interval."""
-        if call.result is not None or call.scope.cancel_called:
+        if call.stopping():
             return
-        waits = call.pending is not None
         call.pending = partial
+        self._show_when_due(call)
+
+    def _show_when_due(self, call: Call) -> None:
         wait = call.shown_at + UPDATE_INTERVAL - trio.current_time()
         if wait <= 0:
             self._show(call)
-        elif not waits:
+        elif not call.shows_later:
+            call.shows_later = True
             self.nursery.start_soon(self._show_later, call, wait, name=f"update of {call.block.name}")
 
-    async def _show_later(self, call: _Call, wait: float) -> None:
+    async def _show_later(self, call: Call, wait: float) -> None:
         await trio.sleep(wait)
-        self._show(call)
+        call.shows_later = False
+        if call.pending is not None:
+            # This task may wake late, just after another partial result was shown at once.
+            self._show_when_due(call)
 
-    def _show(self, call: _Call) -> None:
+    def _show(self, call: Call) -> None:
         partial, call.pending = call.pending, None
-        if partial is None or call.result is not None:
+        if partial is None or call.stopping():
             return
         if partial.content:
             call.shown_at = trio.current_time()
@@ -237,64 +307,55 @@ class ToolBatch:
                 tool_name=call.block.name,
                 args=call.block.arguments,
                 partial_result=PartialResult(
-                    content=[_clean(block) for block in partial.content], details=clean_json(partial.details)
+                    content=clean_blocks(partial.content), details=clean_json(partial.details)
                 ),
+                parent_tool_call_id=call.parent_id,
             )
         )
 
-    async def _complete(self, call: _Call, result: ToolResult) -> None:
+    async def _complete(self, call: Call, result: ToolResult) -> None:
         """Give a call its result, after the handlers of `message_end` have seen it."""
-        message = self._message(call, result)
+        message = call.message(result, self.now_ms())
         if self.hooks.message_end:
             message = await self.hooks.finish_message(message)
         self._finish(call, message, result)
 
-    def _message(self, call: _Call, result: ToolResult) -> ToolResultMessage:
-        now = self.now_ms()
-        return ToolResultMessage(
-            timestamp=now,
-            tool_call_id=call.block.id,
-            tool_name=call.block.name,
-            content=[_clean(block) for block in result.content],
-            is_error=result.is_error,
-            details=clean_json(result.details),
-            usage=result.usage,
-            duration_ms=max(0, now - call.started_at_ms),
-        )
-
-    def _finish(self, call: _Call, message: ToolResultMessage, result: ToolResult | None) -> None:
+    def _finish(self, call: Call, message: ToolResultMessage, result: ToolResult) -> None:
         """Store and show a result, once. Synchronous: no cancellation can come in between."""
         if call.result is not None:
             return
-        call.result = result or ToolResult(is_error=True)
-        try:
-            self.store(message)
-        except Exception as error:
-            call.failure = error
-            return
-        call.message = message
+        for nested in tuple(call.nested):
+            nested.scope.cancel(reason="its caller ended")
+            aborted = operation_aborted()
+            self._finish(nested, nested.message(aborted, self.now_ms()), aborted)
+        call.result = result
+        if call.parent is not None:
+            call.parent.nested.remove(call)
+            call.parent.nested_usage = plus(call.parent.nested_usage, message.usage)
+        else:
+            try:
+                self.store(message)
+            except Exception as error:
+                call.failure = error
+                return
+        call.stored = message
         self.emit(
             ToolExecutionEnd(
                 tool_call_id=call.block.id,
                 tool_name=call.block.name,
                 result=PartialResult(content=message.content, details=message.details),
                 is_error=message.is_error,
+                parent_tool_call_id=call.parent_id,
             )
         )
 
 
-async def _all_ended(calls: Sequence[_Call]) -> None:
+async def _cancel_all(calls: Sequence[Call]) -> None:
+    for call in calls:
+        call.scope.cancel(reason="its caller returned")
+    await _all_ended(calls)
+
+
+async def _all_ended(calls: Sequence[Call]) -> None:
     for call in calls:
         await call.ended.wait()
-
-
-def _clean(block: InputBlock) -> InputBlock:
-    if isinstance(block, TextBlock):
-        text = clean(block.text)
-        return block if text is block.text else TextBlock(text=text)
-    return block
-
-
-def _failure(error: BaseException) -> ToolResult:
-    details = error.details if isinstance(error, ToolError) else {}
-    return ToolResult.of_text(str(error) or type(error).__name__, is_error=True, details=details)

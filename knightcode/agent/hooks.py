@@ -55,11 +55,12 @@ class Prompt:
 
 @attrs.frozen
 class PendingCall:
-    """A tool call that is about to run, with validated arguments."""
+    """A tool call that is about to run, with validated arguments; `parent_id` is the call that makes it."""
 
     call_id: str
     tool: Tool
     arguments: Mapping[str, Any]
+    parent_id: str | None = None
 
 
 @attrs.frozen

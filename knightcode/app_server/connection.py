@@ -270,6 +270,7 @@ class Connections:
                 thread_id=ask.thread_id,
                 turn_id=ask.turn_id,
                 item_id=ask.item_id,
+                parent_item_id=present(ask.parent_item_id),
                 tool=question.tool,
                 input=question.arguments,
                 decisions=question.decisions,

@@ -14,6 +14,7 @@ import trio
 from knightcode.app_server.connection import Connection
 from knightcode.app_server.core.connection import ConnectionCore
 from knightcode.app_server.host import Host, HostConfig, open_host
+from knightcode.app_server.parent import wait_parent_gone
 from knightcode.app_server.shutdown import ANSWER_BY, EXIT_BY, Stop, Watchdog, Why, exit_now
 from knightcode.app_server.signals import StopSignals
 from knightcode.app_server.transport.descriptors import Pipes, kept_blocking_mode
@@ -38,10 +39,19 @@ class _Output:
         self.core.outbox.wake()
 
 
-async def serve_stdio(core: ConnectionCore, pipes: Pipes, config: HostConfig, signals: StopSignals) -> int:
-    """Serve one client until its end of input or a signal; returns the exit code.
+async def serve_stdio(
+    core: ConnectionCore,
+    pipes: Pipes,
+    config: HostConfig,
+    signals: StopSignals,
+    parent: int | None = None,
+) -> int:
+    """Serve one client until its end of input, a signal or its parent's end; returns the exit code.
 
     0 after a clean stop; 1 when the client stopped reading or answers could not be delivered.
+
+    Args:
+        parent: the process without which nobody needs this one; None to outlive it.
     """
     stop, output = Stop(), _Output(core)
     with kept_blocking_mode(pipes.reading, pipes.writing) as restore_mode:
@@ -63,6 +73,8 @@ async def serve_stdio(core: ConnectionCore, pipes: Pipes, config: HostConfig, si
         with signals.listening(signalled, lambda code: exit_now(code, last_act)):
             async with stdin, stdout, trio.open_nursery() as process:
                 process.start_soon(_write, output, stdout, stop)
+                if parent is not None:
+                    process.start_soon(_watch, parent, stop)
                 async with open_host(config) as host:
                     await _serve_connection(host, core, pipes, stdin, stop, watchdog)
                 output.finish()
@@ -82,21 +94,31 @@ async def _serve_connection(
     stop: Stop,
     watchdog: Watchdog,
 ) -> None:
-    async with trio.open_nursery() as requests:
-        connection = host.connect(core, requests)
-        reading = trio.CancelScope()
-        requests.start_soon(_read, reading, connection, pipes, stdin, stop)
-        await stop.asked.wait()
-        # Time 0. From here on nothing is read, nothing new starts, and the clock runs.
-        watchdog.arm()
-        reading.cancel(reason="shutdown")
-        connection.start_all()
-        core.begin_shutdown()
-        if core.outbox.closed:
-            host.disconnect(connection)
-        host.manager.refuse_new_work()
-        requests.cancel_scope.deadline = stop.deadline(ANSWER_BY)
-        await host.manager.close_all()
+    async with trio.open_nursery() as marks:
+        async with trio.open_nursery() as requests:
+            connection = host.connect(core, requests)
+            reading = trio.CancelScope()
+            requests.start_soon(_read, reading, connection, pipes, stdin, stop)
+            await stop.asked.wait()
+            # Time 0. From here on nothing is read, nothing new starts, and the clock runs.
+            watchdog.arm()
+            reading.cancel(reason="shutdown")
+            connection.start_all()
+            core.begin_shutdown()
+            if core.outbox.closed:
+                host.disconnect(connection)
+            host.manager.refuse_new_work()
+            answer_by = stop.deadline(ANSWER_BY)
+            requests.cancel_scope.deadline = answer_by
+            marks.start_soon(_answer_all_at, answer_by, core)
+            await host.manager.close_all()
+        core.abandon_unanswered()
+        marks.cancel_scope.cancel(reason="everything is answered")
+
+
+async def _answer_all_at(deadline: float, core: ConnectionCore) -> None:
+    """Beside the requests' own deadline: whoever has no answer gets it also when its task does not end."""
+    await trio.sleep_until(deadline)
     core.abandon_unanswered()
 
 
@@ -109,6 +131,12 @@ async def _read(
         await read_chunks(stdin, connection.receive_at_pace)
         connection.finish()
         stop.ask("eof")
+
+
+async def _watch(parent: int, stop: Stop) -> None:
+    await wait_parent_gone(parent)
+    log.info("parent gone", extra={"parent": parent})
+    stop.ask("parent gone")
 
 
 async def _write(output: _Output, stdout: trio.abc.SendStream, stop: Stop) -> None:

@@ -1,8 +1,8 @@
 """The only place that starts child processes and that ends them.
 
-Every child leads a session and a process group of its own and carries a marker in its environment, so
-that whatever comes from it can be found and ended with it. All running children are registered, for
-the case that the process must leave in a hurry.
+Every child leads a session and a process group of its own and carries a marker in its environment and,
+on Linux, a tag, so that whatever comes from it can be found and ended with it. All running children
+are registered, for the case that the process must leave in a hurry.
 
 Source: agent loop, "bash"; models and providers, "Value syntax".
 """
@@ -13,14 +13,18 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import attrs
 import trio
 
-from knightcode.processes.families import Family, GroupFamily, TableFamily, family_of, signal_group
+from knightcode.processes.exits import open_exit_handle
+from knightcode.processes.families import Family, GroupFamily, TableFamily, has_table, signal_group
+from knightcode.processes.tags import start_tagged
 from knightcode.processes.worker_threads import WorkerThreads
 
 log = logging.getLogger(__name__)
@@ -31,13 +35,23 @@ TERM_GRACE_SECONDS = 0.5
 KILL_SECONDS = 1.5
 """From SIGKILL to giving up: only a process stuck in the kernel survives it. With the grace before it
 this stays well below the 5 seconds after which the loop abandons a call."""
+_LAST_ACT_SECONDS = 0.5
+"""For a forced exit to find those that are started while it kills."""
 _FIRST_LOOK_SECONDS = 0.002
 _LAST_LOOK_SECONDS = 0.05
+_START_THREADS = WorkerThreads("threads that start children", 1)
 _TABLE_THREADS = WorkerThreads("process table threads", 4)
 
 _live: dict[str, int | None] = {}
 """Marker to group of all running children, None while one is being started. Only whole-dict operations
 read it, since a thread of the operating system does so as well."""
+
+
+class _Started(Protocol):
+    """What is needed of a process, whoever started it."""
+
+    def poll(self) -> int | None:
+        """Reap it if it has exited; its exit code, negative for a signal, or None while it runs."""
 
 
 @attrs.define(eq=False)
@@ -55,7 +69,8 @@ class Child:
     pid: int
     output: trio.abc.ReceiveStream
     exit_code: int | None = attrs.field(default=None, init=False)
-    _process: trio.Process = attrs.field(alias="process", repr=False)
+    _process: _Started = attrs.field(alias="process", repr=False)
+    _exited: Callable[[], Awaitable[object]] = attrs.field(alias="exited", repr=False)
     _family: Family = attrs.field(alias="family", repr=False)
     _handle: int | None = attrs.field(alias="handle", repr=False)
 
@@ -65,10 +80,7 @@ class Child:
         Where the system can tell without reaping, the child stays a zombie until `open_child` ends, so
         that nobody else can be given its id while the group is signalled by it.
         """
-        if self._handle is None:
-            await self._process.wait()
-        else:
-            await trio.lowlevel.wait_readable(self._handle)
+        await self._exited()
 
     async def _end(self, grace_seconds: float) -> None:
         if sys.platform == "win32":
@@ -164,25 +176,62 @@ async def _start(
     use_table: bool,
 ) -> Child:
     outer = environment.get(MARKER)
-    process = await trio.lowlevel.open_process(
-        command if isinstance(command, str) else list(command),
-        shell=isinstance(command, str),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL if drop_errors else subprocess.STDOUT,
-        cwd=cwd,
+    options: dict[str, Any] = {
+        "shell": isinstance(command, str),
+        "stdin": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL if drop_errors else subprocess.STDOUT,
+        "cwd": cwd,
         # A child of a child of this program belongs to both calls.
-        env={**environment, MARKER: f"{outer},{marker}" if outer else marker},
+        "env": {**environment, MARKER: f"{outer},{marker}" if outer else marker},
         **_own_group(),
+    }
+    if use_table and has_table():
+        return await _start_tagged(command, marker, options)
+    process = await trio.lowlevel.open_process(
+        command if isinstance(command, str) else list(command), stdout=subprocess.PIPE, **options
     )
     assert process.stdout is not None
     return Child(
         pid=process.pid,
         output=process.stdout,
         process=process,
-        family=family_of(process.pid, marker) if use_table else GroupFamily(process.pid, marker),
-        handle=_exit_handle(process.pid) if use_table else None,
+        exited=process.wait,
+        family=GroupFamily(process.pid, marker),
+        handle=None,
     )
+
+
+async def _start_tagged(command: str | Sequence[str], marker: str, options: dict[str, Any]) -> Child:
+    output, theirs = os.pipe()
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(command, stdout=theirs, **options)
+
+    try:
+        process = await _START_THREADS.run(start_tagged, marker, start)
+    except BaseException:
+        os.close(output)
+        raise
+    finally:
+        os.close(theirs)
+    handle = open_exit_handle(process.pid)
+    look, wait = partial(_look_for_exit, process), trio.lowlevel.wait_readable
+    return Child(
+        pid=process.pid,
+        output=trio.lowlevel.FdStream(output),
+        process=process,
+        exited=look if handle is None else partial(wait, handle),
+        family=TableFamily(process.pid, (marker,)),
+        handle=handle,
+    )
+
+
+async def _look_for_exit(process: _Started) -> None:
+    pause = _FIRST_LOOK_SECONDS
+    while process.poll() is None:
+        await trio.sleep(pause)
+        pause = min(2 * pause, _LAST_LOOK_SECONDS)
+    await trio.lowlevel.checkpoint()
 
 
 def live_groups() -> tuple[int, ...]:
@@ -205,22 +254,16 @@ def kill_all_now() -> None:
     for group in live.values():
         if group is not None:
             signal_group(group, signal.SIGKILL)
-    if live and sys.platform == "linux":
-        TableFamily(None, tuple(live)).sweep(signal.SIGKILL)
+    if live and has_table():
+        family, end = TableFamily(None, tuple(live)), time.monotonic() + _LAST_ACT_SECONDS
+        while family.sweep(signal.SIGKILL) and time.monotonic() < end:
+            time.sleep(_FIRST_LOOK_SECONDS)
 
 
 def _own_group() -> dict[str, Any]:
     if sys.platform == "win32":
         return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
     return {"start_new_session": True}
-
-
-def _exit_handle(pid: int) -> int | None:
-    """A descriptor that becomes readable when the process exits, or None where there is no such thing."""
-    if sys.platform == "linux":
-        with suppress(OSError):
-            return os.pidfd_open(pid)
-    return None
 
 
 def _taskkill(pid: int) -> list[str]:

@@ -1,8 +1,8 @@
 """A child process and everything that comes from it: who is left, and how to signal them. Blocking.
 
 On Linux the process table is read, which also shows those that left the child's group and session:
-they carry the marker variable in their environment. Elsewhere only the group can be reached; who left
-it is named for the log.
+they carry the call's tag, or the marker variable in their environment. Elsewhere only the group can be
+reached; who left it is named for the log.
 
 Source: agent loop, "bash".
 """
@@ -17,6 +17,8 @@ from typing import Protocol
 
 import attrs
 
+from knightcode.processes.tags import carried_tag, tag_of
+
 _PS_SECONDS = 2.0
 
 
@@ -30,11 +32,9 @@ class Family(Protocol):
         """
 
 
-def family_of(leader: int, marker: str) -> Family:
-    """The family of a child that leads its own session and carries `marker` in its environment."""
-    if sys.platform == "linux" and os.path.exists("/proc/self/environ"):
-        return TableFamily(leader, (marker,))
-    return GroupFamily(leader, marker)
+def has_table() -> bool:
+    """Whether the process table can be read here."""
+    return sys.platform == "linux" and os.path.exists("/proc/self/environ")
 
 
 def signal_group(leader: int, sig: int) -> bool:
@@ -84,18 +84,30 @@ class GroupFamily:
 
 @attrs.frozen
 class _Process:
-    """One row of the process table; `started` tells two owners of one id apart."""
+    """One row of the process table; `started` tells two owners of one id apart.
+
+    Attributes:
+        ended: it is a zombie, which waits for its parent to reap it.
+    """
 
     pid: int
     parent: int
     group: int
     session: int
     started: int
+    ended: bool
 
 
 @attrs.define(eq=False)
 class TableFamily:
-    """What Linux's process table tells: group, session, descendants, and all that carry a marker."""
+    """What Linux's process table tells: group, session, descendants, and all that carry tag or marker.
+
+    Orphans become children of this process where it is the first of a container, or has asked for them:
+    those of the family are reaped by `sweep`, and nobody else's child is.
+
+    Attributes:
+        leader: None for all that carry one of the markers, whatever started it; then nobody is reaped.
+    """
 
     leader: int | None
     markers: tuple[str, ...]
@@ -115,20 +127,25 @@ class TableFamily:
         return tuple(member.pid for member in members)
 
     def _members(self) -> list[_Process]:
-        table = list(_processes())
-        marks = [marker.encode() for marker in self.markers]
+        everybody = list(_processes())
+        table = [row for row in everybody if not row.ended]
+        marks, tags = [marker.encode() for marker in self.markers], {tag_of(one) for one in self.markers}
         born = 0 if self.leader is None else _started(self.leader)
-        found = {
-            row.pid
-            for row in table
-            if self.leader in (row.pid, row.group, row.session)
+
+        def belongs(row: _Process) -> bool:
             # Who was told belongs to the call, also when the parent that showed it is gone.
-            or (row.pid, row.started) in self._told
-            # Reading an environment is the dear part, and who is older than the leader has no mark of it.
-            or (row.started >= born and _carries(row.pid, marks))
-        }
+            if self.leader in (row.pid, row.group, row.session) or (row.pid, row.started) in self._told:
+                return True
+            # Who is older than the leader has no mark of it. Reading an environment is the dear part.
+            return row.started >= born and (carried_tag(row.pid) in tags or _carries(row.pid, marks))
+
+        found = {row.pid for row in table if belongs(row)}
         found.discard(os.getpid())
         _add_descendants(found, table)
+        if self.leader is not None:
+            for row in everybody:
+                if row.ended and row.parent == os.getpid() and row.pid != self.leader and belongs(row):
+                    _reap(row.pid)
         return [row for row in table if row.pid in found]
 
 
@@ -141,7 +158,7 @@ def _add_descendants(found: set[int], table: Sequence[_Process]) -> None:
 
 
 def _processes() -> Iterator[_Process]:
-    """All processes that run; those that ended and wait to be reaped are left out."""
+    """All processes, also those that ended and wait to be reaped."""
     for name in os.listdir("/proc"):
         if name.isdigit():
             row = _row(int(name))
@@ -151,9 +168,10 @@ def _processes() -> Iterator[_Process]:
 
 def _row(pid: int) -> _Process | None:
     fields = _stat(pid)
-    if fields is None or fields[0] in ("Z", "X", "x"):
+    if fields is None:
         return None
-    return _Process(pid, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+    ended = fields[0] in ("Z", "X", "x")
+    return _Process(pid, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), ended)
 
 
 def _started(pid: int) -> int:
@@ -178,6 +196,12 @@ def _carries(pid: int, marks: Iterable[bytes]) -> bool:
     except OSError:  # gone, or somebody else's
         return False
     return any(mark in environment for mark in marks)
+
+
+def _reap(pid: int) -> None:
+    if sys.platform != "win32":
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
 
 
 def _signal(process: _Process, sig: int) -> None:

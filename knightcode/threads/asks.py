@@ -25,6 +25,7 @@ class ApprovalAsk:
     turn_id: str
     item_id: str
     question: Question
+    parent_item_id: str | None = None
 
 
 class Asker(Protocol):

@@ -57,7 +57,7 @@ class TurnCompaction:
     _recovered_at: int | None = attrs.field(default=None, init=False)
     """How many inputs the turn had when the one repetition that each is allowed was used."""
     _useless: bool = attrs.field(default=False, init=False)
-    """Compacting between requests failed, or what is kept is too large by itself; once in a turn is enough."""
+    """Compacting between requests failed, or what is kept is too large by itself: once a turn is enough."""
 
     async def before_prompt(self) -> None:
         """Make room for a prompt, if the last reply says that it is needed."""

@@ -21,6 +21,7 @@ from knightcode.events import (
     TextStart,
     ThinkingDelta,
     ThinkingStart,
+    ToolExecutionEnd,
     ToolExecutionStart,
     ToolExecutionUpdate,
 )
@@ -102,7 +103,7 @@ class LiveTurn:
         """The turn as it stands, whole text of streaming items included."""
         growing = {block.item.id: block for block in self._blocks.values()}
         items = [growing[item.id].snapshot() if item.id in growing else item for item in self._items.values()]
-        items.sort(key=lambda item: -1 if item.index is None else item.index)
+        items.sort(key=self._place)
         return self.turn("inProgress", items=tuple(items))
 
     def turn(
@@ -184,7 +185,15 @@ class LiveTurn:
     def call_started(self, event: ToolExecutionStart) -> None:
         """A call is shown, before anything is asked or run."""
         item = self._open_calls.get(event.tool_call_id)
-        if item is None:  # a call that is in no reply: an extension's own
+        if event.parent_tool_call_id is not None:
+            item = CallItem(
+                id=event.tool_call_id,
+                parent_id=event.parent_tool_call_id,
+                tool=event.tool_name,
+                input=event.args,
+                status="pending",
+            )
+        elif item is None:  # a call that is in no reply: an extension's own
             item = CallItem(
                 id=event.tool_call_id,
                 index=self._next_index,
@@ -220,6 +229,23 @@ class LiveTurn:
         self._outputs.pop(result.tool_call_id, None)
         if item is not None:
             self._complete(finished_call(item, result, self.cwd))
+
+    def nested_ended(self, event: ToolExecutionEnd) -> None:
+        """A call that another call made is over; nothing of it is stored."""
+        item = self._open_calls.get(event.tool_call_id)
+        if item is None:
+            return
+        now = self.now_ms()
+        result = ToolResultMessage(
+            timestamp=now,
+            tool_call_id=event.tool_call_id,
+            tool_name=event.tool_name,
+            content=event.result.content,
+            is_error=event.is_error,
+            details=event.result.details,
+            duration_ms=None if item.started_at_ms is None else now - item.started_at_ms,
+        )
+        self.call_ended(result)
 
     def compaction_started(self, event: CompactionStart) -> None:
         """The context is being made smaller."""
@@ -284,7 +310,9 @@ class LiveTurn:
                 self._items.pop(block.item.id, None)
                 self.publish(ItemRemoved(self.thread_id, self.id, block.item.id))
             self._blocks = {}
-        for item in tuple(self._open_calls.values()):
+        started = tuple(self._open_calls.values())
+        nested = [item for item in reversed(started) if item.parent_id is not None]
+        for item in (*nested, *(item for item in started if item.parent_id is None)):
             self._complete(attrs.evolve(item, status="failed", output=(), started_at_ms=None))
         self._open_calls.clear()
 
@@ -301,6 +329,12 @@ class LiveTurn:
         )
         self._blocks[event.content_index] = _Streaming(item)
         self._start(item)
+
+    def _place(self, item: AnyItem) -> int:
+        """Nested calls come with the call at the top that they belong to."""
+        while item.parent_id is not None:
+            item = self._items[item.parent_id]
+        return -1 if item.index is None else item.index
 
     def _start(self, item: AnyItem) -> None:
         self._items[item.id] = item

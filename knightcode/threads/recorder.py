@@ -13,6 +13,7 @@ from knightcode.events import (
     MessageStart,
     MessageUpdate,
     SessionEvent,
+    ToolExecutionEnd,
     ToolExecutionStart,
     ToolExecutionUpdate,
 )
@@ -89,6 +90,8 @@ class Recorder:
             live.call_started(event)
         elif isinstance(event, ToolExecutionUpdate):
             live.call_grew(event)
+        elif isinstance(event, ToolExecutionEnd) and event.parent_tool_call_id is not None:
+            live.nested_ended(event)  # all others end when their results are stored
         elif isinstance(event, AutoRetryStart | AutoRetryEnd):
             live.retry(event)
         elif isinstance(event, CompactionStart):

@@ -254,7 +254,8 @@ class Thread:
         if self.turn is None or self.turn.interrupted:
             # Asks were withdrawn when the turn was interrupted; one that opens later would wait for nobody.
             return Blocked(Verdict("cancel").blocked_reason())
-        verdict = await self.asks.approval(ApprovalAsk(self.id, self.turn.id, call.call_id, question))
+        ask = ApprovalAsk(self.id, self.turn.id, call.call_id, question, call.parent_id)
+        verdict = await self.asks.approval(ask)
         return None if verdict.runs else Blocked(verdict.blocked_reason())
 
     def subscribe(self, connection: ConnectionId) -> None:

@@ -170,6 +170,15 @@ def steer_cancelled() -> ThreadError:
     )
 
 
+def takes_no_input() -> ThreadError:
+    """The refusal of a steer to a turn that could never deliver it."""
+    return ThreadError(
+        "invalidParams",
+        "The running turn is a compaction, which takes no input; queue it, or start a turn with it",
+        {"reason": "compacting"},
+    )
+
+
 @attrs.define(eq=False)
 class RunningTurn:
     """Handle on an accepted turn. The thread keeps it; connections never do."""
@@ -177,6 +186,8 @@ class RunningTurn:
     id: TurnId
     live: LiveTurn
     steering: Steering = attrs.field(factory=Steering)
+    takes_input: bool = True
+    """False in a turn that asks no model for a reply: a compaction that was asked for."""
     steers: list[SteerRequest] = attrs.field(factory=list, init=False)
     """Those that wait in interception, in the order in which they came."""
     interrupt: Interrupt = attrs.field(factory=Interrupt, init=False, repr=False)

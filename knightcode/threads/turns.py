@@ -43,6 +43,7 @@ from knightcode.threads.turn import (
     Work,
     shutting_down,
     steer_cancelled,
+    takes_no_input,
     turn_mismatch,
 )
 
@@ -91,7 +92,7 @@ class Turns:
             client_message_id=None if start is None else start.client_message_id,
         )
         steering = Steering(thread.services.steering_mode, self._show_queue)
-        turn = self.running = RunningTurn(TurnId(marker.id), live, steering)
+        turn = self.running = RunningTurn(TurnId(marker.id), live, steering, takes_input=start is not None)
         work.enter(Phase.COMPACTING)
         if work.initiator is not None:
             thread.subscribers.initiated(work.initiator)
@@ -182,11 +183,14 @@ class Turns:
         """Hand an input to the running turn.
 
         Raises:
-            ThreadError: `turnMismatch`; `invalidParams` `steerCancelled` when the turn is being stopped.
+            ThreadError: `turnMismatch`; `invalidParams`: `steerCancelled` when the turn is being stopped,
+                `compacting` when it is a compaction.
         """
         running = self.running
         if running is None or running.id != steer.expected_turn_id:
             raise turn_mismatch("turn/steer", steer.expected_turn_id, running)
+        if not running.takes_input:
+            raise takes_no_input()
         if running.interrupted:
             raise steer_cancelled()
         if not (running.steers or steer.input.images or self.thread.hooks.input):

@@ -56,6 +56,7 @@ async def open_terminal(home: Path, terminal: int) -> AsyncIterator[trio.Process
             await process.wait()
 
 
+@pytest.mark.rule("S80")
 @pytest.mark.proves("FRAMING-004")
 async def test_what_a_tools_child_writes_to_any_stdout_is_the_tools_output_and_no_line_of_the_protocol(
     tmp_path: Path,
@@ -107,6 +108,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.rule("S80")
 @pytest.mark.proves("FRAMING-004")
 async def test_what_code_inside_the_server_prints_lands_on_stderr(tmp_path: Path) -> None:
     """App Server: Starting; a stray print must not break a client."""
@@ -137,6 +139,7 @@ async def test_input_may_be_a_file_and_its_end_is_the_end_of_input(tmp_path: Pat
     assert (code, len(heard)) == (0, 3_001)
 
 
+@pytest.mark.rule("S72")
 async def test_output_may_be_a_file(tmp_path: Path) -> None:
     """App Server: Starting, a script drives the server."""
     with (tmp_path / "output").open("w+b") as file:
@@ -149,6 +152,7 @@ async def test_output_may_be_a_file(tmp_path: Path) -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.rule("S72")
 @pytest.mark.parametrize("redirection", ["< /dev/null", "<&-", "< /dev/null >&-", "<&- >&- 2>&-"])
 async def test_a_server_without_input_ends_cleanly_at_once(tmp_path: Path, redirection: str) -> None:
     """App Server: Starting; no input is the end of input."""

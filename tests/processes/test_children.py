@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,9 @@ DOUBLE_FORK = "(setsid bash -c '(setsid sleep 600 & echo $! >> pids) &' &) ; sle
 JOB_CONTROL = "set -m; sleep 600 & echo $! >> pids; wait"
 STOPPED = "sleep 600 & echo $! >> pids; kill -STOP $!; wait"
 CHANGED_ENVIRONMENT = "env -i setsid -w sleep 600 & echo $! >> pids; wait"
+DAEMON = "env -i setsid -f /bin/sh -c 'echo $$ >> pids; exec sleep 600'"
+"""Nothing shows where it comes from: another session, no parent, and nothing of its environment left."""
+STUBBORN_DAEMON = "env -i setsid -f /bin/sh -c \"trap '' TERM; echo \\$\\$ >> pids; sleep 600; sleep 600\""
 
 
 async def start(folder: Path, command: str, use_table: bool = True) -> None:
@@ -67,6 +71,8 @@ async def cancelled_with(
         (JOB_CONTROL, 1),
         (STOPPED, 1),
         (CHANGED_ENVIRONMENT, 1),
+        (f"{DAEMON}; sleep 600", 1),
+        (f"{STUBBORN_DAEMON}; sleep 600", 1),
     ],
 )
 async def test_when_an_interrupt_is_over_nothing_of_the_call_runs(
@@ -96,8 +102,20 @@ async def test_a_child_may_tidy_up_when_it_is_asked_to_end(tmp_path: Path) -> No
 
 async def test_what_a_finished_command_left_in_the_background_ends_with_it(tmp_path: Path) -> None:
     with trio.fail_after(5):
-        await start(tmp_path, "sleep 600 & echo $! >> pids; setsid sleep 600 & echo $! >> pids")
-    assert [pid for pid in await pids_in(tmp_path, 2) if runs(pid)] == []
+        await start(tmp_path, f"sleep 600 & echo $! >> pids; setsid sleep 600 & echo $! >> pids; {DAEMON}")
+        pids = await pids_in(tmp_path, 2)
+    assert [pid for pid in pids if runs(pid)] == []
+
+
+async def test_a_daemon_that_is_all_of_a_command_ends_with_it(tmp_path: Path) -> None:
+    """It may be an orphan before anybody has looked once."""
+    for number in range(10):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with trio.fail_after(5):
+            await start(folder, f"exec {DAEMON}")
+        if (folder / "pids").exists():  # else it was ended before it could say so
+            assert [pid for pid in await pids_in(folder, 1) if runs(pid)] == []
 
 
 async def test_other_processes_of_this_one_are_left_alone(tmp_path: Path) -> None:
@@ -114,9 +132,9 @@ async def test_two_calls_do_not_end_each_other(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(start, tmp_path / "two", PLAIN)
-            others = await pids_in(tmp_path / "two", 3)
-            await cancelled_with(tmp_path / "one", PLAIN, 3)
+            nursery.start_soon(start, tmp_path / "two", f"{DAEMON}; {PLAIN}")
+            others = await pids_in(tmp_path / "two", 4)
+            await cancelled_with(tmp_path / "one", f"{DAEMON}; {PLAIN}", 4)
             assert [pid for pid in others if not runs(pid)] == []
             nursery.cancel_scope.cancel()
 
@@ -161,6 +179,32 @@ async def test_no_zombie_and_no_descriptor_is_left(tmp_path: Path) -> None:
     assert children == ""
 
 
+ADOPTING = """
+import ctypes, os, subprocess, sys, trio
+from knightcode.processes.children import open_child
+
+async def main():
+    mine = subprocess.Popen(["true"])  # somebody else's child, who has not asked for its end yet
+    await trio.to_thread.run_sync(os.waitid, os.P_PID, mine.pid, os.WEXITED | os.WNOWAIT)
+    command = "env -i setsid -f sleep 600; env -i setsid -f true; (sleep 600 &); sleep 0.05"
+    async with open_child(["/bin/bash", "-c", command], environment=os.environ) as child:
+        await child.wait_exited()
+    children = open(f"/proc/self/task/{os.getpid()}/children").read().split()
+    print(children == [str(mine.pid)], mine.wait(), child.exit_code)
+
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # orphans become children of this process
+trio.run(main)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the process table is Linux's")
+async def test_a_process_that_gets_the_orphans_reaps_those_of_its_calls_and_no_child_of_others() -> None:
+    """As the first process of a container, which everybody's orphans go to."""
+    with trio.fail_after(20):
+        done = await trio.run_process([sys.executable, "-c", ADOPTING], capture_stdout=True)
+    assert done.stdout == b"True 0 0\n"
+
+
 async def test_a_program_that_cannot_be_started_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         async with open_child(["/no/such/program"], cwd=tmp_path, environment=ENVIRONMENT):
@@ -193,13 +237,34 @@ async def test_a_watchdog_thread_can_kill_everything_at_once(tmp_path: Path) -> 
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(start, tmp_path, STUBBORN)
-            nursery.start_soon(start, tmp_path / "a", STUBBORN_SESSION)
-            pids = await pids_in(tmp_path, 2) + await pids_in(tmp_path / "a", 1)
+            nursery.start_soon(start, tmp_path / "a", f"{STUBBORN_DAEMON}; {STUBBORN_SESSION}")
+            pids = await pids_in(tmp_path, 2) + await pids_in(tmp_path / "a", 2)
             watchdog = threading.Thread(target=kill_all_now)
             watchdog.start()
             watchdog.join()  # the event loop stands still meanwhile
             await wait_for(lambda: not any(runs(pid) for pid in pids))
     assert live_groups() == ()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the process table is Linux's")
+async def test_what_is_started_while_everything_is_killed_is_killed_too(tmp_path: Path) -> None:
+    storm = f"echo $$ >> pids; for n in $(seq 300); do {DAEMON.replace('$$ >> pids', '>> started')}; done"
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(start, tmp_path, storm)
+            await wait_for((tmp_path / "started").exists)
+            kill_all_now()
+            assert daemons_in(tmp_path) == []
+
+
+def daemons_in(folder: Path) -> list[str]:
+    """What runs in a folder."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            if os.readlink(f"/proc/{name}/cwd") == str(folder) and runs(int(name)):
+                found.append(name)
+    return found
 
 
 @pytest.mark.parametrize(("command", "count"), [(PLAIN, 3), ("echo $$ >> pids; exec sleep 600", 1)])

@@ -13,8 +13,6 @@ import pytest
 from tests.torture.harness import Run, run_scenario
 from tests.torture.scenarios import INJECTIONS, PLAIN, SCENARIOS, Scenario, one_turn
 
-RULES = ("S1", "S4", "S10", "S21", "S22", "S23", "S28", "S47", "S81", "S82")
-
 
 async def sweep(tmp_path: Path, scenario: Scenario, injection: str, stride: int) -> int:
     """Play the scenario once for each n-th of its steps, with the injection there; how often it came."""

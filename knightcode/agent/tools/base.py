@@ -7,11 +7,12 @@ result is made by the loop from `ToolContext.aborted`.
 Source: agent loop, "Tool calls", "Built-in tools".
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import attrs
+import trio
 
 from knightcode.messages import InputBlock, TextBlock, Usage
 
@@ -47,8 +48,14 @@ def _nothing(_: ToolResult) -> None:
     return None
 
 
-def _operation_aborted() -> ToolResult:
+def operation_aborted() -> ToolResult:
+    """The result of a call that was stopped, or never came to run."""
     return ToolResult.of_text(OPERATION_ABORTED, is_error=True, details={})
+
+
+async def _no_tools(name: str, _: dict[str, Any]) -> ToolResult:
+    await trio.lowlevel.checkpoint()
+    return ToolResult.of_text(f"Tool {name} not found", is_error=True, details={})
 
 
 @attrs.define(eq=False)
@@ -61,6 +68,11 @@ class ToolContext:
         update: reports a partial result; may be called often, the loop limits the rate.
         aborted: says, after the task has been cancelled, what the call's result is. A tool that has
             output worth keeping replaces it when it starts.
+        call: calls another tool, by name and JSON arguments, exactly as if the model had: it is looked
+            up, checked, judged by the gates and shown, as a part of this call, but not stored. Failures
+            of any kind come back as a result with `is_error`; arguments that are no JSON raise
+            TypeError. Several may run side by side. When the tool returns or is cancelled, calls of it
+            that still run are cancelled and end first; afterwards nothing is called any more.
         takes_images: whether the thread's model accepts image input.
         shell_path, shell_command_prefix: the settings of those names.
     """
@@ -68,7 +80,8 @@ class ToolContext:
     cwd: Path
     environment: Mapping[str, str]
     update: Callable[[ToolResult], None] = _nothing
-    aborted: Callable[[], ToolResult] = _operation_aborted
+    aborted: Callable[[], ToolResult] = operation_aborted
+    call: Callable[[str, dict[str, Any]], Awaitable[ToolResult]] = _no_tools
     takes_images: bool = True
     shell_path: str | None = None
     shell_command_prefix: str | None = None

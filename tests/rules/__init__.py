@@ -1,0 +1,1 @@
+"""The rules of docs/cancellation-rules.md and the tests that prove them."""
