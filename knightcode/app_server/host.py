@@ -17,6 +17,7 @@ from knightcode.agent.tools.builtin import builtin_tools
 from knightcode.app_server.connection import Connection, Connections
 from knightcode.app_server.core.connection import ConnectionCore
 from knightcode.app_server.handlers.table import HANDLERS
+from knightcode.app_server.shutdown import ANSWER_BY
 from knightcode.clock import now_ms
 from knightcode.config.paths import agent_dir, session_dir_override
 from knightcode.config.settings import Settings, load_settings, select_tools
@@ -133,7 +134,12 @@ async def open_host(config: HostConfig) -> AsyncIterator[Host]:
             try:
                 yield Host(manager, connections, requests)
             finally:
-                requests.cancel_scope.cancel(reason="the host ends")
+                # As a server's stop: nothing new is accepted, all threads begin to unload, and what was
+                # accepted has its time to be answered.
+                for connection in connections.all():
+                    connection.core.begin_shutdown()
+                manager.refuse_new_work()
+                requests.cancel_scope.deadline = trio.current_time() + ANSWER_BY
 
 
 @attrs.frozen

@@ -151,6 +151,11 @@ class ThreadManager:
         slot = self._slots.get(thread_id)
         return None if slot is None or slot.thread is None or slot.thread.closing else slot.thread
 
+    def in_memory(self, thread_id: str) -> Thread | None:
+        """The thread as long as it is in memory, on its way out as well: to be looked at, not used."""
+        slot = self._slots.get(thread_id)
+        return None if slot is None else slot.thread or slot.ending
+
     def counts(self) -> tuple[int, int]:
         """How many threads are in memory, and how many are being loaded."""
         slots = self._slots.values()
@@ -162,7 +167,7 @@ class ThreadManager:
         Raises:
             ThreadError: `threadNotFound`.
         """
-        thread = self.loaded(thread_id)
+        thread = self.in_memory(thread_id)
         if thread is not None:
             await trio.lowlevel.checkpoint()
             return SavedThread(thread.info(), thread.session)
@@ -310,7 +315,7 @@ class ThreadManager:
 
     async def check_exists(self, thread_id: str) -> None:
         """Raises ThreadError `threadNotFound` unless the thread is in memory or in a file."""
-        if self.loaded(thread_id) is None:
+        if self.in_memory(thread_id) is None:
             await self._find(thread_id)
         else:
             await trio.lowlevel.checkpoint()
@@ -486,8 +491,7 @@ class ThreadManager:
 
     def status_of(self, thread_id: str) -> Status:
         """A thread's status, whether it is in memory or not."""
-        slot = self._slots.get(thread_id)
-        thread = None if slot is None else slot.thread or slot.ending
+        thread = self.in_memory(thread_id)
         if thread is not None:
             return thread.status
         return self._broken.get(thread_id, NotLoaded())

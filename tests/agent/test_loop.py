@@ -216,6 +216,7 @@ async def test_an_interrupt_before_the_request_asks_nobody() -> None:
     assert stored(stage) == ["User: go", "Assistant: "]
 
 
+@pytest.mark.rule("S14")
 async def test_an_interrupt_while_streaming_stores_what_arrived() -> None:
     """Agent loop: Abort."""
     async with open_stage([silence]) as stage:
@@ -240,6 +241,7 @@ async def test_a_cancelled_run_stores_what_arrived_and_the_cancellation_goes_on(
     assert stored(stage) == ["User: go", "Assistant: so far"]
 
 
+@pytest.mark.rule("S16")
 async def test_an_interrupted_batch_runs_nothing_that_had_not_started() -> None:
     """App Server notes: Interrupts, during a parallel batch."""
     ran: list[str] = []
@@ -264,6 +266,7 @@ async def test_an_interrupted_batch_runs_nothing_that_had_not_started() -> None:
     assert stage.told().count("tool_execution_start") == 2
 
 
+@pytest.mark.rule("S15")
 async def test_an_interrupted_tool_gives_the_result_that_it_left_for_this() -> None:
     """App Server notes: Interrupts, during a tool."""
 
@@ -281,6 +284,7 @@ async def test_an_interrupted_tool_gives_the_result_that_it_left_for_this() -> N
     assert stage.outcomes() == {"a": (True, "half of it")}
 
 
+@pytest.mark.rule("S15")
 async def test_a_tool_that_ignores_its_cancellation_is_abandoned_after_five_seconds(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

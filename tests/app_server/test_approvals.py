@@ -77,6 +77,7 @@ async def test_an_accepted_call_may_write_outside_the_workspace(tmp_path: Path) 
 
 
 @pytest.mark.proves("APPROVAL-015", "APPROVAL-016", "APPROVAL-017", "APPROVAL-018", "LIMIT-004")
+@pytest.mark.rule("S36")
 async def test_whatever_is_no_offered_yes_blocks_the_call_and_a_decline_tells_the_model_why(
     tmp_path: Path,
 ) -> None:
@@ -160,6 +161,7 @@ async def test_an_answer_that_cannot_be_read_declines_and_harms_nothing_else(
 
 
 @pytest.mark.proves("APPROVAL-027")
+@pytest.mark.rule("S38")
 async def test_when_the_last_subscriber_leaves_a_question_counts_as_cancelled(tmp_path: Path) -> None:
     """App Server: Approvals."""
     script = write_script(tmp_path / "script.json", [tool("bash", command="touch ran")], [text("ok")])
@@ -180,6 +182,7 @@ async def test_when_the_last_subscriber_leaves_a_question_counts_as_cancelled(tm
 
 
 @pytest.mark.proves("APPROVAL-028")
+@pytest.mark.rule("S39", "S41")
 async def test_an_interrupt_withdraws_the_open_question_and_none_is_put_for_the_calls_after_it(
     tmp_path: Path,
 ) -> None:

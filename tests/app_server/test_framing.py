@@ -9,6 +9,7 @@ from tests.app_server.pipe import INIT, Message, lines_of, open_pipe, text, tool
 
 
 @pytest.mark.proves("FRAMING-001", "FRAMING-002", "FRAMING-003")
+@pytest.mark.rule("S80")
 async def test_every_line_of_a_session_is_one_object_of_a_known_shape(tmp_path: Path) -> None:
     """App Server: the introduction; notes, "Framing"."""
     script = write_script(
@@ -106,6 +107,7 @@ async def test_twenty_requests_and_the_end_of_input_in_one_write_give_twenty_ans
             assert "result" in answer, answer
 
 
+@pytest.mark.rule("S81")
 async def test_ten_thousand_requests_in_one_write_are_all_answered_once(tmp_path: Path) -> None:
     """App Server notes: Exactly one response; the performance budget's flood."""
     async with open_pipe(tmp_path / "home") as pipe:

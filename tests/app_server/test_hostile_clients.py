@@ -154,6 +154,7 @@ def test_an_answer_on_which_the_asker_fails_is_logged_and_the_next_line_is_handl
     assert [record.getMessage() for record in caplog.records] == ["answer failed"]
 
 
+@pytest.mark.rule("S84")
 def test_a_mistake_in_taking_a_request_in_is_answered_logged_and_over_with_its_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -169,6 +170,7 @@ def test_a_mistake_in_taking_a_request_in_is_answered_logged_and_over_with_its_l
     ] * 2
 
 
+@pytest.mark.rule("S84")
 @pytest.mark.parametrize("error", [ValueError("a number"), RecursionError(), UnicodeError(), KeyError("x")])
 def test_a_handler_that_fails_as_decoders_do_is_not_the_clients_fault(error: Exception) -> None:
     def handler(_connection: Connection, _call: Call, _wanted: object) -> Wire | Later | None:
@@ -179,6 +181,7 @@ def test_a_handler_that_fails_as_decoders_do_is_not_the_clients_fault(error: Exc
     assert sent(connection) == [{"id": "list", "error": FAILED}]
 
 
+@pytest.mark.rule("S81", "S84")
 async def test_a_result_without_a_json_form_fails_its_request_alone_at_once_or_later() -> None:
     async def later() -> Wire:
         await trio.lowlevel.checkpoint()

@@ -129,6 +129,7 @@ async def test_an_error_in_the_middle_of_a_stream_keeps_what_was_said(
         assert await texts(pipe, thread_id) == [("userMessage", "go"), ("agentMessage", "Well")]
 
 
+@pytest.mark.rule("S14", "S21")
 @both
 async def test_an_interrupt_ends_a_silent_stream_at_once_and_hangs_up(
     tmp_path: Path, dialect: Dialect

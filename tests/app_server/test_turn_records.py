@@ -55,6 +55,7 @@ async def test_an_input_that_a_handler_consumes_is_handled_and_begins_no_turn(tm
 
 
 @pytest.mark.proves("TURN-005")
+@pytest.mark.rule("S6")
 async def test_a_start_that_is_interrupted_before_it_is_accepted_is_cancelled(tmp_path: Path) -> None:
     script = write_script(tmp_path / "script.json", [text("Hello")])
     entered, leave = trio.Event(), trio.Event()

@@ -184,6 +184,7 @@ async def test_a_tool_turn_changes_the_file_and_reads_back_byte_for_byte_in_a_ne
     assert kinds.count("turn_start") == kinds.count("turn_end") == 1
 
 
+@pytest.mark.rule("S10")
 async def test_a_start_and_an_interrupt_in_one_write_never_ask_the_model(tmp_path: Path) -> None:
     """App Server notes: Interrupts; every start is answered, and what was answered is true."""
     script = write_script(tmp_path / "script.json", {"steps": [text("asked")], "times": 1})
@@ -207,6 +208,7 @@ async def test_a_start_and_an_interrupt_in_one_write_never_ask_the_model(tmp_pat
 
 
 @pytest.mark.proves("INTERRUPT-001", "INTERRUPT-003", "TURN-006", "TURN-010", "TURN-027")
+@pytest.mark.rule("S3", "S14", "S20", "S22")
 async def test_an_interrupt_while_streaming_keeps_what_arrived(tmp_path: Path) -> None:
     """App Server notes: Interrupts, during streaming."""
     script = write_script(tmp_path / "script.json", [text("so far"), {"silence": True}])
@@ -233,6 +235,7 @@ async def test_an_interrupt_while_streaming_keeps_what_arrived(tmp_path: Path) -
         assert late["error"]["code"] == "turnMismatch"
 
 
+@pytest.mark.rule("S15")
 async def test_an_interrupted_command_leaves_no_process_behind_before_the_turn_completes(
     tmp_path: Path,
 ) -> None:
@@ -267,6 +270,7 @@ async def test_an_interrupted_command_leaves_no_process_behind_before_the_turn_c
             assert items[-1]["output"][0]["text"].endswith("Command aborted")
 
 
+@pytest.mark.rule("S36")
 async def test_a_tool_in_ask_mode_runs_only_after_an_offered_yes(tmp_path: Path) -> None:
     """App Server: Approvals."""
     answers: list[tuple[Any, str, str]] = [
@@ -312,6 +316,7 @@ async def test_a_tool_in_ask_mode_runs_only_after_an_offered_yes(tmp_path: Path)
             await pipe.until_idle()
 
 
+@pytest.mark.rule("S39", "S40", "S41", "S86")
 async def test_a_withdrawn_approval_blocks_the_call_and_tells_the_client(tmp_path: Path) -> None:
     """App Server notes: Approvals and dialogs."""
     script = write_script(tmp_path / "script.json", [tool("bash", command="touch ran")], [text("never")])

@@ -235,6 +235,7 @@ async def test_an_in_process_terminal_runs_tools_unasked_unless_it_says_otherwis
 
 
 @pytest.mark.proves("APPROVAL-001", "APPROVAL-024", "APPROVAL-026")
+@pytest.mark.rule("S37")
 async def test_one_subscriber_is_asked_at_a_time_and_a_question_moves_on_with_an_unsubscribe(
     tmp_path: Path,
 ) -> None:
@@ -280,6 +281,7 @@ async def test_one_subscriber_is_asked_at_a_time_and_a_question_moves_on_with_an
 
 
 @pytest.mark.proves("APPROVAL-025", "APPROVAL-027")
+@pytest.mark.rule("S37", "S38")
 async def test_a_question_follows_disconnects_to_the_next_subscriber_and_ends_with_the_last(
     tmp_path: Path,
 ) -> None:
@@ -337,6 +339,7 @@ async def test_a_client_that_falls_too_far_behind_is_lost_and_its_question_moves
     assert (tmp_path / "ran").exists()
 
 
+@pytest.mark.rule("S47")
 async def test_a_turn_goes_on_when_its_client_leaves(tmp_path: Path) -> None:
     """App Server: Subscriptions and replacement; work belongs to the thread, not to who asked for it."""
     script = write_script(

@@ -43,6 +43,7 @@ async def sweep(tmp_path: Path, scenario: Scenario, injection: str, stride: int)
     return fired
 
 
+@pytest.mark.rule("S22", "S23", "S81")
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("injection", INJECTIONS)
 async def test_every_beginning_has_one_end_at_some_checkpoints(
@@ -53,6 +54,7 @@ async def test_every_beginning_has_one_end_at_some_checkpoints(
     assert await sweep(tmp_path, chosen, injection, chosen.stride) > 3
 
 
+@pytest.mark.rule("S22", "S23", "S81")
 @pytest.mark.torture
 @pytest.mark.parametrize("scenario", SCENARIOS)
 @pytest.mark.parametrize("injection", INJECTIONS)

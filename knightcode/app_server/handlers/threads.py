@@ -105,7 +105,7 @@ def read(connection: Connection, call: Call, wanted: params.ThreadReadParams) ->
 
     async def finish() -> Wire:
         saved = await manager.read(wanted.thread_id)
-        thread = manager.loaded(wanted.thread_id)
+        thread = manager.in_memory(wanted.thread_id)
         running = None if thread is None else thread.running_turn()
         page = await read_page(
             saved.stored,

@@ -184,6 +184,7 @@ def test_faults_are_notifications_and_can_be_opted_out_of() -> None:
     assert [message["id"] for message in sent(core)] == [0, 8]
 
 
+@pytest.mark.rule("S83")
 @pytest.mark.parametrize(
     "line",
     [
@@ -232,6 +233,7 @@ def test_everything_that_the_core_says_by_itself_is_in_the_schema() -> None:
 # --- the server's requests ----------------------------------------------------------------------
 
 
+@pytest.mark.rule("S86")
 def test_server_requests_are_numbered_and_their_answers_come_out_once() -> None:
     core = ready_core()
     assert [core.send_request("a/b", {"x": 1}), core.send_request("c/d", {})] == ["s1", "s2"]
@@ -260,6 +262,7 @@ def test_a_response_to_no_open_request_is_ignored(request_id: bytes) -> None:
     assert sent(core) == []
 
 
+@pytest.mark.rule("S39", "S86")
 def test_a_withdrawn_request_is_told_once_and_its_late_answer_is_ignored() -> None:
     core = ready_core()
     request_id = core.send_request("a/b", {})
@@ -298,6 +301,7 @@ def test_what_was_accepted_before_shutdown_is_still_answered() -> None:
     assert sent(core) == [{"id": 1, "result": {"late": False}}]
 
 
+@pytest.mark.rule("S71", "S81")
 def test_abandoned_requests_get_one_answer_and_late_results_are_dropped() -> None:
     core = ready_core()
     first, second = (accept(core) for _ in range(2))
@@ -311,6 +315,7 @@ def test_abandoned_requests_get_one_answer_and_late_results_are_dropped() -> Non
     assert sent(core) == [{"id": 1, "result": {}}, {"id": 1, "error": STOPPING}]
 
 
+@pytest.mark.rule("S39")
 def test_nothing_is_withdrawn_aloud_during_shutdown() -> None:
     core = ready_core()
     request_id = core.send_request("a/b", {})
@@ -320,6 +325,7 @@ def test_nothing_is_withdrawn_aloud_during_shutdown() -> None:
     assert sent(core) == []
 
 
+@pytest.mark.rule("S82")
 def test_a_closed_connection_drops_answers_and_notifications_and_stays_quiet() -> None:
     core = ready_core()
     accepted = accept(core)

@@ -10,6 +10,7 @@ def new_requests() -> tuple[PendingRequests, list[bytes]]:
     return PendingRequests(posted.append), posted
 
 
+@pytest.mark.rule("S81")
 def test_a_result_is_posted_once_and_everything_later_is_dropped() -> None:
     requests, posted = new_requests()
     call = requests.open(b"7", "m")
@@ -50,6 +51,7 @@ def test_a_result_without_a_json_form_leaves_the_request_to_be_failed() -> None:
     assert posted == [b'{"id":1,"error":{"code":"internal","message":"m failed"}}\n']
 
 
+@pytest.mark.rule("S81")
 def test_the_answer_is_decided_before_it_is_written() -> None:
     seen: list[tuple[bool, bool]] = []
 
