@@ -25,7 +25,7 @@ async def test_a_host_that_ends_answers_what_it_accepted_and_refuses_the_rest(tm
             left.set()
 
         server = await nursery.start(serve)
-        client = server.connect()  # type: ignore[attr-defined]
+        client = server.connect()
         thread_id = await client.start_thread(tmp_path)
         turn_id = await client.start_turn(thread_id)
         await client.until_method("item/agentMessage/delta")
