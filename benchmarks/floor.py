@@ -114,29 +114,30 @@ class Floor:
 
     async def run_turn(self, thread: str) -> None:
         """Ask the provider and pass on what it says."""
+        stream, self.provider = self.provider, None  # the one that is kept serves the first who asks
         with trio.CancelScope() as self.running:
+            if stream is None:
+                stream = await trio.open_tcp_stream("127.0.0.1", self.port)
             try:
-                await self.pass_on(thread)
+                await self.pass_on(thread, stream)
+                self.provider = stream
             finally:
-                if self.running.cancel_called and self.provider is not None:
-                    stream, self.provider = self.provider, None
+                if self.provider is not stream:
                     with trio.move_on_after(1, shield=True):
                         await trio.aclose_forcefully(stream)
         self.say(b'{"method":"turn/completed","params":{"turn":{"id":"t"}}}\n')
         self.say(b'{"method":"thread/status/changed","params":{"status":{"type":"idle"}}}\n')
 
-    async def pass_on(self, thread: str) -> None:
+    async def pass_on(self, thread: str, provider: trio.SocketStream) -> None:
         """One request to the provider, and its events."""
-        if self.provider is None:
-            self.provider = await trio.open_tcp_stream("127.0.0.1", self.port)
         body = b'{"model":"%b","stream":true}' % self.threads[int(thread)].encode()
-        await self.provider.send_all(
+        await provider.send_all(
             b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b"
             % (len(body), body)
         )
         rest, before, calls = b"", b"", False
         while before != b"0\r" or rest:
-            *lines, rest = (rest + await self.provider.receive_some(READ_BYTES)).split(b"\n")
+            *lines, rest = (rest + await provider.receive_some(READ_BYTES)).split(b"\n")
             batch: list[bytes] = []
             for line in lines:
                 if line != b"\r":

@@ -20,6 +20,7 @@ IN_FLIGHT: Final = 64
 TINY: Final = 20_000
 BURST: Final = 10_000
 THREADS: Final = 50
+TURNS: Final = 8
 
 Unit = Literal["ms", "µs", "MB", "kB"]
 _SCALE: Final[dict[Unit, float]] = {"ms": 1e3, "µs": 1e6, "MB": 1e-6, "kB": 1e-3}
@@ -171,6 +172,24 @@ def interrupt_command(arena: Arena, who: Who) -> float:
     return took
 
 
+def shutdown(arena: Arena, who: Who) -> float:
+    """From the end of the input to the end of the process, while eight threads stream."""
+    server = arena.start(who)
+    try:
+        shake_hands(server)
+        for _ in range(TURNS):
+            thread = start_thread(server, arena, "endless")
+            server.request("turn/start", json.dumps({"threadId": thread, "text": "go"}))
+        begun = time.perf_counter()
+        said = server.finish()
+        took = time.perf_counter() - begun
+        if who == "product" and said.count(COMPLETED) < TURNS:
+            raise WrongError(f"{who}: of {TURNS} turns {said.count(COMPLETED)} were told to be over")
+        return took
+    finally:
+        server.close()
+
+
 def start_thread(server: Server, arena: Arena, model: str) -> str:
     """A new thread in the arena's home directory; returns its id."""
     params = {
@@ -181,7 +200,7 @@ def start_thread(server: Server, arena: Arena, model: str) -> str:
     said = server.request("thread/start", json.dumps(params))
     for line in said.splitlines():
         message = json.loads(line)
-        if "result" in message:
+        if "thread" in message.get("result", {}):
             return str(message["result"]["thread"]["id"])
     raise WrongError(f"thread/start was refused: {said!r}")
 
@@ -248,5 +267,6 @@ MEASURES: Final = (
     Measure("10,000 requests in one write", "ms", one_write, 7, Budget(135)),
     Measure("interrupt to completed, streaming", "ms", interrupt_stream, 21, Budget(20)),
     Measure("interrupt to completed, child process", "ms", interrupt_command, 11, Budget(100)),
+    Measure("shutdown, eight turns streaming", "ms", shutdown, 7, Budget(500)),
 )
 """Budgets are the design's, in the unit of the row; 10,000 requests may take what 10,000 tiny ones may."""

@@ -86,6 +86,24 @@ class Server:
         line = f'{{"id":{self._count},"method":"{method}","params":{params}}}\n'
         return line.encode(), b'{"id":%d,' % self._count
 
+    def finish(self) -> bytes:
+        """Close its input and read to the end of the process; returns what still came."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        chunks: list[bytes] = []
+        end = time.monotonic() + self.patience_seconds
+        poll = select.poll()
+        poll.register(self._out, select.POLLIN)
+        while True:
+            if not poll.poll(max(0.0, end - time.monotonic()) * 1000):
+                raise TooSlowError(f"the server did not end in {self.patience_seconds:g} s")
+            chunk = os.read(self._out, READ_BYTES)
+            if not chunk:
+                break
+            chunks.append(chunk)
+        self.process.wait(max(0.1, end - time.monotonic()))
+        return b"".join(chunks)
+
     def resident_bytes(self) -> int:
         """The memory that the process has in use; Linux."""
         with open(f"/proc/{self.process.pid}/statm", encoding="ascii") as file:
