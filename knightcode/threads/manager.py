@@ -33,7 +33,6 @@ from knightcode.threads.notices import (
     ConnectionId,
     NotLoaded,
     Status,
-    StatusChanged,
     ThreadInfo,
     ThreadStarted,
 )
@@ -401,7 +400,7 @@ class ThreadManager:
         slot.thread = thread
         if slot.load is not None:
             self._broken.pop(thread.id, None)
-            self.services.publisher.to_all(StatusChanged(thread.id, thread.status))
+            thread.announce_load()
         if self._closing:
             thread.unload("shutdown")
 

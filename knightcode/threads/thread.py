@@ -204,6 +204,13 @@ class Thread:
         else:
             self._set_status(Idle())
 
+    def announce_load(self) -> None:
+        """Tell everyone that the thread is in memory: idle, or active when a start made it load."""
+        before = self.status
+        self.update_status()
+        if self.status == before:
+            self.services.publisher.to_all(StatusChanged(self.id, self.status))
+
     def work_changed(self) -> None:
         """What is admitted, or waits, is another than before."""
         self.update_status()
