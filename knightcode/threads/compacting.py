@@ -152,7 +152,9 @@ class TurnCompaction:
         self, reason: CompactionReason, preparation: Preparation, summary: Summary, will_retry: bool
     ) -> CompactionEnd:
         thread = self.thread
-        draft = compaction_entry(preparation, summary, thread.session.context(), thread.services.now_ms())
+        draft = compaction_entry(
+            reason, preparation, summary, thread.session.context(), thread.services.now_ms()
+        )
         entry = self.recorder.compacted(draft)
         result = compaction_result(entry, thread.session.context())
         return CompactionEnd(reason=reason, result=result, will_retry=will_retry)

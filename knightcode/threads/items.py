@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import attrs
 
 from knightcode.agent.tools.changes import FileChange, file_changes
+from knightcode.events import CompactionReason
 from knightcode.messages import (
     AssistantMessage,
     BashExecutionMessage,
@@ -81,7 +82,7 @@ class CallItem(Item):
 @attrs.frozen(kw_only=True)
 class CompactionItem(Item):
     summary: str
-    reason: Literal["manual", "threshold", "overflow"] = "manual"
+    reason: CompactionReason = "manual"
     status: Literal["running", "completed", "failed", "cancelled"] = "completed"
     tokens_before: int | None = None
     tokens_after: int | None = None
@@ -203,12 +204,19 @@ def input_item(turn_id: str, ordinal: int, entry: Entry) -> AnyItem | None:
         return CompactionItem(
             id=compaction_id(item_id),
             summary=entry.summary,
+            reason=_reason_of(entry),
             tokens_before=entry.tokens_before,
             completed_at_ms=at,
         )
     if isinstance(entry, BranchSummaryEntry):
         return ExtensionItem(id=item_id, extension="branch_summary", text=entry.summary, completed_at_ms=at)
     return None
+
+
+def _reason_of(entry: CompactionEntry) -> CompactionReason:
+    """Why a compaction was made; files of other programs do not say it."""
+    said = entry.details.get("reason") if isinstance(entry.details, dict) else None
+    return next((known for known in get_args(CompactionReason) if known == said), "manual")
 
 
 def compaction_id(entry_id: str) -> str:

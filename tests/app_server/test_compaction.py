@@ -286,6 +286,15 @@ async def test_room_is_made_between_two_requests_of_a_run(tmp_path: Path) -> Non
         await pipe.run_turn(thread_id, "one")
         since = len(pipe.heard)
         await pipe.run_turn(thread_id, "two")
+        page = await pipe.call("thread/read", threadId=thread_id)
+        shown = {
+            params["item"]["id"]: params["item"]
+            for method, params in pipe.notifications()
+            if method == "item/completed" and params["item"]["type"] == "compaction"
+        }
+        (stored,) = [item for turn in page["turns"] for item in turn["items"] if item["type"] == "compaction"]
+        assert stored["reason"] == "threshold"
+        assert shown[stored["id"]] == {**stored, "tokensAfter": shown[stored["id"]]["tokensAfter"]}
         order = [one for one in told(pipe, since) if one.startswith(("started", "completed"))]
         assert order[2:] == [
             "started toolCall running",

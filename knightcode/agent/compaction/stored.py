@@ -22,11 +22,16 @@ _FAILED: Final[dict[CompactionReason, str]] = {
 
 
 def compaction_entry(
-    preparation: Preparation, summary: Summary, context: SessionContext, now_ms: int
+    reason: CompactionReason,
+    preparation: Preparation,
+    summary: Summary,
+    context: SessionContext,
+    now_ms: int,
 ) -> CompactionEntry:
     """The draft to append at the leaf.
 
     Args:
+        reason: goes into the details, so that history reads as it was told.
         context: what the branch says now: its prompt and tools go with the summary.
         now_ms: Unix milliseconds, the time of the prompt that is kept.
     """
@@ -37,7 +42,7 @@ def compaction_entry(
         tokens_before=preparation.tokens_before,
         system_message=context.system.message(now_ms) if declared else None,
         usage=summary.usage,
-        details=summary.files.details(),
+        details={**summary.files.details(), "reason": reason},
     )
 
 

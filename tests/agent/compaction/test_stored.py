@@ -50,7 +50,9 @@ def session() -> SessionLog:
 def test_an_entry_holds_the_summary_and_the_prompt_as_it_stands() -> None:
     """Compaction: Storing."""
     context = SessionContext(messages=(), system=SYSTEM, model=None, thinking_level="off")
-    assert compaction_entry(preparation(history=(user(5),)), SUMMARY, context, 17) == CompactionEntry(
+    assert compaction_entry(
+        "manual", preparation(history=(user(5),)), SUMMARY, context, 17
+    ) == CompactionEntry(
         summary="What was.",
         first_kept_entry_id="e1",
         tokens_before=900,
@@ -61,13 +63,13 @@ def test_an_entry_holds_the_summary_and_the_prompt_as_it_stands() -> None:
             tools_added=[ToolDeclaration(name="ls")],
         ),
         usage=Usage(input=7, total_tokens=7),
-        details=DETAILS,
+        details={**DETAILS, "reason": "manual"},
     )
 
 
 def test_a_branch_without_a_prompt_gets_none() -> None:
     """Compaction: Storing."""
-    assert compaction_entry(preparation(), SUMMARY, EMPTY, 17).system_message is None
+    assert compaction_entry("manual", preparation(), SUMMARY, EMPTY, 17).system_message is None
 
 
 def test_a_result_says_how_large_the_context_is_now() -> None:
@@ -77,14 +79,14 @@ def test_a_result_says_how_large_the_context_is_now() -> None:
     log.append_message(user(500))
     kept = log.append_message(user(60))
     made = attrs.evolve(preparation(history=(user(500),)), first_kept_entry_id=kept.id)
-    stored = log.append_entry(compaction_entry(made, SUMMARY, log.context(), 17))
+    stored = log.append_entry(compaction_entry("threshold", made, SUMMARY, log.context(), 17))
     assert compaction_result(stored, log.context()) == CompactionResult(
         summary="What was.",
         first_kept_entry_id=kept.id,
         tokens_before=900,
         estimated_tokens_after=40 + 3 + 60,
         usage=Usage(input=7, total_tokens=7),
-        details=DETAILS,
+        details={**DETAILS, "reason": "threshold"},
     )
 
 
@@ -143,7 +145,7 @@ async def test_a_compacted_session_goes_on_from_the_summary_and_what_was_kept() 
             now_ms=now_ms,
         )
     assert isinstance(summary, Summary)
-    stored = log.append_entry(compaction_entry(made, summary, log.context(), 17))
+    stored = log.append_entry(compaction_entry("overflow", made, summary, log.context(), 17))
     system, told, *kept = log.context().messages
     assert system == SystemMessage(timestamp=17, sections={"preamble": sized(40)})
     assert isinstance(told, CompactionSummaryMessage)
@@ -172,7 +174,7 @@ def test_an_input_that_did_not_fit_can_be_asked_about_after_the_recovery() -> No
         (user(5, "a"), replied(5)),
         (user(2_000, "b"),),
     )
-    log.append_entry(compaction_entry(made, SUMMARY, log.context(), 17))
+    log.append_entry(compaction_entry("threshold", made, SUMMARY, log.context(), 17))
     (told,) = log.context().messages
     assert isinstance(told, CompactionSummaryMessage)
     assert told.summary == "What was."
