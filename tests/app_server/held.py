@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from knightcode.agent.tools.base import ToolContext, ToolResult
 from tests.app_server.pipe import PATIENCE
@@ -34,6 +34,13 @@ class Gate:
     passed: int = attrs.field(default=0, init=False)
     _open: trio.Event = attrs.field(factory=trio.Event, init=False)
     _news: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+
+    def __enter__(self) -> "Gate":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """A test that failed must not leave somebody deaf behind."""
+        self.open()
 
     def open(self) -> None:
         """Let everyone go on, those to come as well."""
@@ -70,7 +77,13 @@ class Gate:
         self._news.unpark_all()
 
 
-def crawl(clock: MockClock) -> MockClock:
+def crawl(clock: MockClock) -> None:
     """Let a mock clock run, so slowly that only its jumps count."""
     clock.rate = SLOW_RATE
-    return clock
+
+
+async def pass_time(clock: MockClock, seconds: float) -> None:
+    """Let time pass for everyone who waits: all waits have begun before, all that end are over after."""
+    await wait_all_tasks_blocked()
+    clock.jump(seconds)
+    await wait_all_tasks_blocked()

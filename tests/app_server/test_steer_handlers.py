@@ -284,11 +284,9 @@ async def test_a_steer_that_comes_after_the_interrupt_is_refused_before_any_hand
 ) -> None:
     async with open_steered(tmp_path) as turn:
         client = turn.client
-        turn.tool.deaf = True
         client.begin("turn/interrupt", threadId=turn.thread_id)
         steer = turn.steer()
         assert reason_of(await client.response(steer)) == CANCELLED
-        turn.tool.open()
         await client.until_completed(turn.turn_id)
         late = await client.response(turn.steer())
         assert reason_of(late) == ("turnMismatch", None)
