@@ -17,7 +17,7 @@ def error_of(answer: Message) -> tuple[str, str | None]:
     return error["code"], error.get("data", {}).get("reason")
 
 
-@pytest.mark.proves("STEER-001", "TURN-015", "QUEUE-009", "QUEUE-010", "SUBSCRIBE-013")
+@pytest.mark.proves("STEER-001", "TURN-015", "QUEUE-009", "QUEUE-010")
 @pytest.mark.rule("S28")
 async def test_a_steer_joins_the_running_turn_and_is_shown_until_it_is_delivered(tmp_path: Path) -> None:
     async with open_waiting(tmp_path, [text("{{user}}!")]) as turn:

@@ -109,7 +109,7 @@ async def test_a_second_signal_ends_a_server_whose_event_loop_hangs_and_its_comm
             await until_dead(pid)
 
 
-@pytest.mark.rule("S73")
+@pytest.mark.rule("S73", "S79")
 @pytest.mark.torture
 async def test_a_server_whose_event_loop_hangs_is_gone_ten_seconds_after_one_signal(
     tmp_path: Path, told: int
@@ -126,7 +126,7 @@ async def test_a_server_whose_event_loop_hangs_is_gone_ten_seconds_after_one_sig
         assert trio.current_time() - began >= 9
 
 
-@pytest.mark.rule("S73")
+@pytest.mark.rule("S73", "S79")
 async def test_one_signal_arms_the_watchdog_although_the_event_loop_hangs(tmp_path: Path) -> None:
     """App Server notes: Shutdown; the same as above, in less time."""
     program = (
