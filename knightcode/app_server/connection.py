@@ -38,8 +38,13 @@ PAUSE_BYTES = MAX_PENDING_OUTPUT_BYTES // 4
 """With more output than this waiting, requests of `WEIGHTY` methods wait too: a burst of them must not
 cost the connection. Far above what a client leaves unread for a moment, far below what aborts it."""
 
-WEIGHTY = frozenset({"model/list", "thread/list", "thread/read", "thread/resume"})
-"""Methods with large answers. All others start at once, interrupts above all."""
+WEIGHTY = frozenset(
+    {
+        *("model/list", "thread/list", "thread/read", "thread/resume"),
+        *("turn/queue/add", "turn/queue/remove", "turn/steer"),
+    }
+)
+"""Methods with large answers, or that send all that waits. All others start at once, interrupts above all."""
 
 HELD_REQUESTS = 1_000
 """With more requests than this held, nothing further is read."""

@@ -133,6 +133,8 @@ def _serve(
     )
     handler = log_to_stderr()
     try:
-        return trio.run(serve_stdio, core, pipes, config, signals, parent)
+        code: int = trio.run(serve_stdio, core, pipes, config, signals, parent)
+        signals.ignore()
+        return code
     finally:
         handler.close()

@@ -19,7 +19,7 @@ from knightcode.app_server.shutdown import ANSWER_BY, EXIT_BY, Stop, Watchdog, W
 from knightcode.app_server.signals import StopSignals
 from knightcode.app_server.transport.descriptors import Pipes, kept_blocking_mode
 from knightcode.app_server.transport.stdio import open_streams, read_chunks, write_lines
-from knightcode.processes.children import kill_all_now
+from knightcode.processes.children import end_left, kill_all_now
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +77,7 @@ async def serve_stdio(
                     process.start_soon(_watch, parent, stop)
                 async with open_host(config) as host:
                     await _serve_connection(host, core, pipes, stdin, stop, watchdog)
+                await end_left()
                 output.finish()
                 with trio.move_on_at(stop.deadline(EXIT_BY)):
                     await output.ended.wait()

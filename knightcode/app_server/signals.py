@@ -58,6 +58,12 @@ class StopSignals:
         finally:
             self._first, self._second = before
 
+    def ignore(self) -> None:
+        """Everything is over but the interpreter's own end, which would give signals their default again."""
+        for name in NAMES:
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), signal.SIG_IGN)
+
     def seconds_ago(self) -> float:
         """How long ago the first signal came; 0 when none has."""
         return 0.0 if self._first_at is None else time.monotonic() - self._first_at

@@ -24,6 +24,7 @@ import trio
 
 from knightcode.processes.exits import open_exit_handle
 from knightcode.processes.families import Family, GroupFamily, TableFamily, has_table, signal_group
+from knightcode.processes.table import processes
 from knightcode.processes.tags import start_tagged
 from knightcode.processes.worker_threads import WorkerThreads
 
@@ -40,11 +41,14 @@ _LAST_ACT_SECONDS = 0.5
 _FIRST_LOOK_SECONDS = 0.002
 _LAST_LOOK_SECONDS = 0.05
 _START_THREADS = WorkerThreads("threads that start children", 1)
-_TABLE_THREADS = WorkerThreads("process table threads", 4)
+_TABLE_THREADS = WorkerThreads("process table threads", 32)
+"""They wait for the same reading of the table, so many cost little more than one."""
 
 _live: dict[str, int | None] = {}
 """Marker to group of all running children, None while one is being started. Only whole-dict operations
 read it, since a thread of the operating system does so as well."""
+_left: dict[str, None] = {}
+"""Markers of calls whose processes outlived the time for their ending."""
 
 
 class _Started(Protocol):
@@ -104,8 +108,11 @@ class Child:
             if self._handle is None:
                 self._process.poll()  # a group is not empty before its leader is reaped
             # An abandoned sweep can only signal processes that are this child's.
-            if not await _TABLE_THREADS.run(self._family.sweep, sig, abandon_on_cancel=True):
-                return
+            try:
+                if not await _TABLE_THREADS.run(self._family.sweep, sig, abandon_on_cancel=True):
+                    return
+            except OSError:  # no file can be opened now: the group is reached without one
+                signal_group(self.pid, sig)
             await trio.sleep(pause)
             pause = min(2 * pause, _LAST_LOOK_SECONDS)
 
@@ -159,6 +166,7 @@ async def open_child(
                 await trio.aclose_forcefully(child.output)
             if ending.cancelled_caught:
                 log.warning("child_not_ended", extra={"group": child.pid})
+                _left[marker] = None  # not forgotten: `end_left` and `kill_all_now` look for it again
     finally:
         # Before it is reaped: from then on its id may be somebody else's.
         group = _live.pop(marker)
@@ -239,6 +247,20 @@ def live_groups() -> tuple[int, ...]:
     return tuple(group for group in _live.copy().values() if group is not None)
 
 
+async def end_left() -> None:
+    """Kill what outlived the ending of its call, if anything did. The last step of a clean end."""
+    if _left and has_table():
+        with trio.move_on_after(KILL_SECONDS):
+            family = TableFamily(None, tuple(_left))
+            while True:
+                if not await _TABLE_THREADS.run(family.sweep, signal.SIGKILL):
+                    _left.clear()
+                    return
+                await trio.sleep(_LAST_LOOK_SECONDS)
+    else:
+        await trio.lowlevel.checkpoint()
+
+
 def kill_all_now() -> None:
     """Kill all running children with all that they started, without waiting for them.
 
@@ -254,10 +276,12 @@ def kill_all_now() -> None:
     for group in live.values():
         if group is not None:
             signal_group(group, signal.SIGKILL)
-    if live and has_table():
-        family, end = TableFamily(None, tuple(live)), time.monotonic() + _LAST_ACT_SECONDS
-        while family.sweep(signal.SIGKILL) and time.monotonic() < end:
-            time.sleep(_FIRST_LOOK_SECONDS)
+    markers = (*live, *_left.copy())
+    if markers and has_table():
+        family, end = TableFamily(None, markers, processes), time.monotonic() + _LAST_ACT_SECONDS
+        with suppress(OSError):
+            while family.sweep(signal.SIGKILL) and time.monotonic() < end:
+                time.sleep(_FIRST_LOOK_SECONDS)
 
 
 def _own_group() -> dict[str, Any]:

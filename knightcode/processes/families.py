@@ -11,15 +11,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 import attrs
 
-from knightcode.processes.tags import carried_tag, tag_of
+from knightcode.processes.table import Process, SharedTable, started_at
+from knightcode.processes.tags import tag_of
 
 _PS_SECONDS = 2.0
+_TABLE = SharedTable()
 
 
 class Family(Protocol):
@@ -29,6 +31,9 @@ class Family(Protocol):
         """Signal all that live and return their ids.
 
         Any other signal than SIGKILL goes out once to each, and not to what a process starts afterwards.
+
+        Raises:
+            OSError: this process may open no more files, so nothing can be said.
         """
 
 
@@ -82,22 +87,6 @@ class GroupFamily:
         return ()
 
 
-@attrs.frozen
-class _Process:
-    """One row of the process table; `started` tells two owners of one id apart.
-
-    Attributes:
-        ended: it is a zombie, which waits for its parent to reap it.
-    """
-
-    pid: int
-    parent: int
-    group: int
-    session: int
-    started: int
-    ended: bool
-
-
 @attrs.define(eq=False)
 class TableFamily:
     """What Linux's process table tells: group, session, descendants, and all that carry tag or marker.
@@ -107,10 +96,12 @@ class TableFamily:
 
     Attributes:
         leader: None for all that carry one of the markers, whatever started it; then nobody is reaped.
+        read: the table; who must wait for nobody reads it alone.
     """
 
     leader: int | None
     markers: tuple[str, ...]
+    read: Callable[[], Iterable[Process]] = _TABLE.read
     _told: set[tuple[int, int]] = attrs.field(factory=set, init=False)
 
     def sweep(self, sig: int) -> tuple[int, ...]:
@@ -126,18 +117,18 @@ class TableFamily:
                 _signal(member, sig)
         return tuple(member.pid for member in members)
 
-    def _members(self) -> list[_Process]:
-        everybody = list(_processes())
+    def _members(self) -> list[Process]:
+        everybody = list(self.read())
         table = [row for row in everybody if not row.ended]
         marks, tags = [marker.encode() for marker in self.markers], {tag_of(one) for one in self.markers}
-        born = 0 if self.leader is None else _started(self.leader)
+        born = 0 if self.leader is None else started_at(self.leader)
 
-        def belongs(row: _Process) -> bool:
+        def belongs(row: Process) -> bool:
             # Who was told belongs to the call, also when the parent that showed it is gone.
             if self.leader in (row.pid, row.group, row.session) or (row.pid, row.started) in self._told:
                 return True
             # Who is older than the leader has no mark of it. Reading an environment is the dear part.
-            return row.started >= born and (carried_tag(row.pid) in tags or _carries(row.pid, marks))
+            return row.started >= born and (row.tag() in tags or row.carries(marks))
 
         found = {row.pid for row in table if belongs(row)}
         found.discard(os.getpid())
@@ -149,53 +140,12 @@ class TableFamily:
         return [row for row in table if row.pid in found]
 
 
-def _add_descendants(found: set[int], table: Sequence[_Process]) -> None:
+def _add_descendants(found: set[int], table: Sequence[Process]) -> None:
     grew = True
     while grew:
         children = {row.pid for row in table if row.parent in found} - found
         found |= children
         grew = bool(children)
-
-
-def _processes() -> Iterator[_Process]:
-    """All processes, also those that ended and wait to be reaped."""
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            row = _row(int(name))
-            if row is not None:
-                yield row
-
-
-def _row(pid: int) -> _Process | None:
-    fields = _stat(pid)
-    if fields is None:
-        return None
-    ended = fields[0] in ("Z", "X", "x")
-    return _Process(pid, int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), ended)
-
-
-def _started(pid: int) -> int:
-    """When a process started, in clock ticks since boot; 0 when it is gone."""
-    fields = _stat(pid)
-    return 0 if fields is None else int(fields[19])
-
-
-def _stat(pid: int) -> list[str] | None:
-    """The fields of `/proc/<pid>/stat` from the state on; the name before may hold anything."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            return file.read().rpartition(b")")[2].decode("ascii").split()
-    except OSError:  # gone
-        return None
-
-
-def _carries(pid: int, marks: Iterable[bytes]) -> bool:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            environment = file.read()
-    except OSError:  # gone, or somebody else's
-        return False
-    return any(mark in environment for mark in marks)
 
 
 def _reap(pid: int) -> None:
@@ -204,7 +154,7 @@ def _reap(pid: int) -> None:
             os.waitpid(pid, os.WNOHANG)
 
 
-def _signal(process: _Process, sig: int) -> None:
+def _signal(process: Process, sig: int) -> None:
     """Signal exactly this process: its id may have a new owner since it was looked up."""
     if sys.platform != "linux":
         return
@@ -214,11 +164,11 @@ def _signal(process: _Process, sig: int) -> None:
         except ProcessLookupError:
             return
         except OSError:  # a kernel or a sandbox without it
-            if _started(process.pid) == process.started:
+            if started_at(process.pid) == process.started:
                 os.kill(process.pid, sig)
             return
         try:
-            if _started(process.pid) == process.started:
+            if started_at(process.pid) == process.started:
                 signal.pidfd_send_signal(handle, sig)
                 signal.pidfd_send_signal(handle, signal.SIGCONT)  # a stopped process hears nothing else
         finally:

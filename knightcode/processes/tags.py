@@ -33,10 +33,22 @@ def tag_of(marker: str) -> int:
 
 
 def carried_tag(pid: int) -> int | None:
-    """What a process carries where a tag would be; None for one that is gone, or somebody else's."""
+    """What a process carries where a tag would be; None for one that is gone."""
     if sys.platform == "linux":
-        with suppress(OSError):
+        try:
             return resource.prlimit(pid, _FILE_LOCKS)[0]
+        except PermissionError:
+            return _shown_tag(pid)  # somebody else's, which shows it all the same
+        except OSError:
+            pass
+    return None
+
+
+def _shown_tag(pid: int) -> int | None:
+    with suppress(OSError, ValueError), open(f"/proc/{pid}/limits", "rb") as file:
+        for line in file:
+            if line.startswith(b"Max file locks"):
+                return int(line.split()[3])
     return None
 
 

@@ -17,7 +17,13 @@ from knightcode.threads.turn import PathImage, ThreadError
 IMAGE_LIMIT = 20 * 1024 * 1024
 """Bytes of one image, decoded."""
 
-_THREADS = WorkerThreads("input images", 4)
+INPUT_LIMIT = 28 * 1024 * 1024
+"""Characters of one input, its images as base64: one image of the largest size fits. An item is sent in one
+line, twice, and a reading client must be able to take that."""
+
+_DISK = WorkerThreads("input images on disks", 64)
+"""An interrupted read gives its place back only when the disk answers."""
+_INLINE = WorkerThreads("inline input images", 4)
 
 
 def bad_image(what: str) -> ThreadError:
@@ -35,9 +41,12 @@ async def read_images(images: Iterable[ImageBlock | PathImage]) -> list[ImageBlo
     for image in images:
         if isinstance(image, PathImage):
             # A disk that does not answer must not hold up an interrupt; nobody misses the result then.
-            read.append(await _THREADS.run(_read, image.path, abandon_on_cancel=True))
+            read.append(await _DISK.run(_read, image.path, abandon_on_cancel=True))
         else:
-            read.append(await _THREADS.run(_check_inline, image))
+            read.append(await _INLINE.run(_check_inline, image))
+        if sum(len(one.data) for one in read) > INPUT_LIMIT:
+            what = f"The images together are larger than {INPUT_LIMIT} characters of base64"
+            raise bad_image(f"{what}; send fewer, or smaller ones")
     return read
 
 
@@ -61,9 +70,11 @@ def _read(path: str) -> ImageBlock:
         raise bad_image(f"The image path {path!r} is relative; send an absolute path")
     try:
         with open(open_regular(path), "rb") as file:
-            data = file.read(IMAGE_LIMIT + 1)
+            data: bytes | None = file.read(IMAGE_LIMIT + 1)
     except OSError as error:
         raise bad_image(f"The image {path} cannot be read: {error.strerror or error}") from None
+    if data is None:  # a device that has nothing to say now
+        raise bad_image(f"The image {path} cannot be read: it is no ordinary file")
     if len(data) > IMAGE_LIMIT:
         raise bad_image(f"The image {path} is larger than {IMAGE_LIMIT} bytes; scale it down")
     kind = image_type(data)

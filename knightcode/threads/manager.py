@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from knightcode.failures import first_leaf
+from knightcode.messages import ImageBlock
 from knightcode.sessions.clock import iso
 from knightcode.sessions.errors import SessionFileError
 from knightcode.sessions.listing import (
@@ -285,7 +286,11 @@ class ThreadManager:
 
         async def complete() -> None:
             try:
-                images = await read_images(queued.input.images)
+                images: list[ImageBlock] = []
+                with queued.waits.stops():
+                    images = await read_images(queued.input.images)
+                if queued.ready:  # an interrupt has answered and dropped it
+                    return
                 await self.load(thread_id, caller)
                 thread = slot.thread
                 if thread is not None and queued in lane.queue:  # else it was answered and dropped meanwhile
@@ -320,6 +325,22 @@ class ThreadManager:
             await trio.lowlevel.checkpoint()
 
     # --- connections and the end -----------------------------------------------------------------
+
+    def unsubscribe(self, thread_id: str, connection: ConnectionId) -> bool:
+        """The connection does not follow the thread any more, nor once it is loaded for a start of it.
+
+        Synchronous; whether there was something to withdraw.
+        """
+        slot = self._slots.get(thread_id)
+        if slot is None:
+            return False
+        followed = [one.connection_left(connection) for one in (slot.thread, slot.ending) if one is not None]
+        if slot.thread is None:
+            for work in (slot.lane.current, slot.lane.follower):
+                if isinstance(work, Start) and work.initiator == connection and work.subscribes:
+                    work.subscribes = False
+                    followed.append(True)
+        return any(followed)
 
     def connection_left(self, connection: ConnectionId) -> None:
         """The connection is gone: it follows nothing any more. What it started goes on."""
@@ -446,7 +467,7 @@ class ThreadManager:
             work.resolve(Cancelled(work.thread_id))
             return
         for one in (work, slot.lane.follower):
-            if isinstance(one, Start) and one.initiator is not None:
+            if isinstance(one, Start) and one.initiator is not None and one.subscribes:
                 thread.subscribe(one.initiator)
         thread.turns.admit(work)
 

@@ -7,15 +7,19 @@ Source: App Server, "Threads and turns"; App Server notes, "Steering, queue, int
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 
+from knightcode.agent.interrupt import Interrupt
 from knightcode.threads.notices import ConnectionId
 from knightcode.threads.turn import ThreadError, TurnInput
 
 QUEUE_LIMIT = 256
-"""Waiting inputs of one thread."""
+"""Waiting inputs of one thread, and waiting steers of one turn."""
+
+QUEUE_CHARACTERS = 4 * 1024 * 1024
+"""Of all texts that wait in one thread: each change of the lists sends all of them."""
 
 
 @attrs.define(eq=False)
@@ -33,6 +37,8 @@ class QueuedInput:
     client_message_id: str | None = None
     id: str = attrs.field(factory=lambda: secrets.token_hex(8))
     ready: bool = attrs.field(default=False, init=False)
+    waits: Interrupt = attrs.field(factory=Interrupt, init=False, repr=False)
+    """Ends the reading of its images when nobody needs them any more."""
 
     @property
     def attachments(self) -> int:
@@ -62,18 +68,14 @@ class InputQueue:
         Raises:
             ThreadError: `invalidParams`, the queue is full.
         """
-        if len(self._inputs) >= QUEUE_LIMIT:
-            raise ThreadError(
-                "invalidParams",
-                f"{QUEUE_LIMIT} inputs wait already; wait until some have started, or remove one",
-                {"reason": "queueFull"},
-            )
+        check_room([one.input.text for one in self._inputs], queued.input.text)
         self._inputs.append(queued)
 
     def make_ready(self, queued: QueuedInput) -> None:
         """Answer its request; it may start when its turn comes."""
         queued.ready = True
         queued.accepted(queued.id)
+        queued.waits.throw("answered")
 
     def withdraw(self, queued: QueuedInput) -> None:
         """Take an input out that was refused before it was ready."""
@@ -102,3 +104,14 @@ class InputQueue:
                 self.make_ready(queued)
         self._inputs.clear()
         return had
+
+
+def check_room(waiting: Sequence[str], text: str) -> None:
+    """Raises ThreadError `invalidParams` when one more text is too much to wait with the others."""
+    if len(waiting) >= QUEUE_LIMIT or sum(map(len, waiting)) + len(text) > QUEUE_CHARACTERS:
+        raise ThreadError(
+            "invalidParams",
+            f"{len(waiting)} inputs wait already, of at most {QUEUE_LIMIT} with together "
+            f"{QUEUE_CHARACTERS} characters; wait until some are taken, or remove one",
+            {"reason": "queueFull"},
+        )

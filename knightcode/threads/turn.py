@@ -120,12 +120,14 @@ class Start(Work):
 
     Attributes:
         sent: what `input` handlers began instead; the first of them takes the start's place.
+        subscribes: whether its initiator follows the thread once it is loaded.
     """
 
     input: TurnInput
     request_id: str | None = None
     client_message_id: str | None = None
     sent: list[TurnInput] = attrs.field(factory=list, init=False)
+    subscribes: bool = attrs.field(default=True, init=False)
 
 
 @attrs.define(eq=False, kw_only=True)

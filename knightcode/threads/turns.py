@@ -27,7 +27,7 @@ from knightcode.threads.notices import (
     TurnStarted,
 )
 from knightcode.threads.phases import PHASES, Phase
-from knightcode.threads.queue import QueuedInput
+from knightcode.threads.queue import QueuedInput, check_room
 from knightcode.threads.starting import carry_out, intercept
 from knightcode.threads.turn import (
     Cancelled,
@@ -193,6 +193,8 @@ class Turns:
             raise takes_no_input()
         if running.interrupted:
             raise steer_cancelled()
+        waiting = [*running.steering.texts(), *(one.input.text for one in running.steers)]
+        check_room(waiting, steer.input.text)
         if not (running.steers or steer.input.images or self.thread.hooks.input):
             self.accept_steer(running, steer, Input(steer.input.text))
             return

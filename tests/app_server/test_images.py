@@ -265,7 +265,10 @@ async def test_an_image_may_be_as_large_as_the_limit_and_not_a_byte_larger(tmp_p
     larger = ImageBlock(data=base64.b64encode(data + b"\0").decode(), mime_type="image/png")
     with trio.fail_after(PATIENCE):
         os.truncate(path, IMAGE_LIMIT)
-        assert await read_images([PathImage(path), encoded]) == [encoded, encoded]
+        assert await read_images([PathImage(path)]) == await read_images([encoded]) == [encoded]
+        with pytest.raises(ThreadError, match="together") as together:
+            await read_images([PathImage(path), encoded])
+        assert together.value.data == {"reason": "badImage"}
         os.truncate(path, IMAGE_LIMIT + 1)
         for image in (PathImage(path), larger):
             with pytest.raises(ThreadError) as refused:

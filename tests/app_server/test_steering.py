@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.app_server.pipe import Message, text
+from tests.app_server.pipe import Message, lines_of, text
 from tests.app_server.waiting import open_waiting
 
 
@@ -101,3 +101,26 @@ async def test_a_steer_of_an_unknown_thread_says_so(tmp_path: Path) -> None:
         answer = await turn.pipe.ask("turn/steer", threadId="nobody", expectedTurnId="x", text="hi")
         assert answer["error"]["code"] == "threadNotFound"
         await turn.go_on()
+
+
+@pytest.mark.rule("S75")
+async def test_a_thousand_steers_in_one_write_cost_a_reading_client_nothing_but_those_that_are_too_many(
+    tmp_path: Path,
+) -> None:
+    async with open_waiting(tmp_path, [text("done")]) as turn:
+        params = {"threadId": turn.thread_id, "expectedTurnId": turn.turn_id, "text": "x" * 2_000}
+        steer = {"method": "turn/steer", "params": params}
+        await turn.pipe.write(lines_of(*({"id": f"s{n}", **steer} for n in range(1_000))))
+        answers: dict[str, Message] = {}
+        while len(answers) < 1_000:
+            one = await turn.pipe.hear()
+            assert one is not None
+            if "method" not in one and str(one["id"]).startswith("s"):
+                answers[one["id"]] = one
+        accepted = [name for name, one in answers.items() if "result" in one]
+        assert accepted == [f"s{n}" for n in range(256)]
+        assert {error_of(one) for one in answers.values() if "error" in one} == {
+            ("invalidParams", "queueFull")
+        }
+        await turn.pipe.call("turn/interrupt", threadId=turn.thread_id)
+        await turn.pipe.until_idle()

@@ -318,3 +318,13 @@ async def test_a_stop_in_the_middle_of_a_flood_cuts_no_line(tmp_path: Path, endi
         if method == "turn/completed"
     ] == ["interrupted"]
     assert statuses(pipe, thread_id)[-1] == "notLoaded"
+
+
+@pytest.mark.rule("S76")
+async def test_a_signal_after_the_end_of_a_stop_changes_nothing_of_its_exit_code(tmp_path: Path) -> None:
+    """App Server notes: Shutdown; until the interpreter itself is gone."""
+    async with open_pipe(tmp_path / "home") as pipe:
+        await pipe.handshake()
+        await pipe.close()  # to the end of its output: everything is over but the process
+        pipe.process.send_signal(signal.SIGTERM)
+        assert await pipe.exit_code() == 0

@@ -243,3 +243,42 @@ async def test_every_answer_goes_to_the_client_that_asked_whatever_the_ids(tmp_p
         ]
         expected = [(f"r{n}", thread_id) for n, thread_id in enumerate(threads)]
         assert [sorted(one) for one in answers] == [expected[:count] for count in (1, 2, 3)]
+
+
+async def test_who_unsubscribes_from_a_thread_that_is_not_there_yet_does_not_follow_it_later(
+    tmp_path: Path,
+) -> None:
+    """App Server: Subscriptions and replacement; requests take effect in the order in which they came."""
+    async with open_memory(tmp_path, [text("a")], [text("b")]) as server:
+        client = server.connect()
+        thread_id = await client.start_thread(tmp_path)
+        await client.run_turn(thread_id)
+    async with open_memory(tmp_path, [text("a")], [text("b")]) as server:
+        client = server.connect()
+        params = {"threadId": thread_id}
+        client.send(
+            {"id": "s", "method": "turn/start", "params": {**params, "text": "go"}},
+            {"id": "u", "method": "thread/unsubscribe", "params": params},
+        )
+        await client.until_method("thread/turn/completed")
+        left = await client.until(lambda one: one.get("id") == "u")
+        assert left["result"] == {"status": "unsubscribed"}
+        assert client.notifications("turn/started") == client.notifications("turn/completed") == []
+
+
+async def test_who_unsubscribes_while_a_thread_unloads_hears_no_more_of_it(tmp_path: Path) -> None:
+    """App Server: Subscriptions and replacement."""
+    async with open_memory(tmp_path, [text("a")]) as server:
+        client, other = server.connect(), server.connect()
+        thread_id = await client.start_thread(tmp_path)
+        thread = server.thread(thread_id)
+        with Gate(deaf=True) as gate:
+            thread.hooks.before_agent_start.add(gate.handler)
+            await client.start_turn(thread_id)
+            await gate.until_visited(1)
+            thread.unload("unload")
+            left = await client.request("thread/unsubscribe", threadId=thread_id)
+            assert left == {"status": "unsubscribed"}
+            gate.open()
+            await other.until_method("thread/turn/completed")
+        assert client.notifications("turn/completed") == []

@@ -340,3 +340,29 @@ def test_a_process_with_any_name_is_read_from_the_table(tmp_path: Path) -> None:
     with subprocess.Popen([str(program), "600"], start_new_session=True) as child:
         family = TableFamily(child.pid, ())
         assert child.pid in family.sweep(signal.SIGKILL)
+
+
+async def test_many_calls_that_end_at_once_end_all_their_daemons(tmp_path: Path) -> None:
+    """One reading of the process table serves all who end at the same time."""
+    count = 40
+    command = f"(setsid env -i sleep 3600 & echo $! >> {tmp_path}/pids); sleep 3600"
+
+    async def one(told: trio.Event) -> None:
+        async with open_child(command, environment={"PATH": os.environ["PATH"]}) as child:
+            with trio.CancelScope() as scope:
+                scopes.append(scope)
+                if len(scopes) == count:
+                    told.set()
+                await child.wait_exited()
+
+    scopes: list[trio.CancelScope] = []
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            told = trio.Event()
+            for _ in range(count):
+                nursery.start_soon(one, told)
+            await told.wait()
+            pids = await pids_in(tmp_path, count)
+            for scope in scopes:
+                scope.cancel()
+    assert [pid for pid in pids if runs(pid)] == []

@@ -60,7 +60,8 @@ def kept_from(path: Sequence[Entry], compacted_at: int | None) -> int:
     compaction = path[compacted_at]
     assert isinstance(compaction, CompactionEntry)
     first = compaction.first_kept_entry_id
-    return next((at for at in range(compacted_at) if path[at].id == first), compacted_at)
+    # From the end: what is kept is the shorter part of a long branch.
+    return next((at for at in range(compacted_at - 1, -1, -1) if path[at].id == first), compacted_at)
 
 
 def edits_of(path: Sequence[Entry]) -> dict[str, ContextEditEntry]:

@@ -160,8 +160,7 @@ def list_threads(connection: Connection, call: Call, wanted: params.ThreadListPa
 
 def unsubscribe(connection: Connection, call: Call, wanted: params.ThreadUnsubscribeParams) -> Wire:
     """`thread/unsubscribe`."""
-    thread = connection.manager.loaded(wanted.thread_id)
-    followed = thread is not None and thread.connection_left(connection.id)
+    followed = connection.manager.unsubscribe(wanted.thread_id, connection.id)
     return results.ThreadUnsubscribeResult(status="unsubscribed" if followed else "notSubscribed")
 
 

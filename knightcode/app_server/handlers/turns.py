@@ -9,6 +9,7 @@ from knightcode.app_server.connection import Connection, Later, fail
 from knightcode.app_server.core.pending import Call
 from knightcode.messages import ImageBlock
 from knightcode.text import clean
+from knightcode.threads.images import INPUT_LIMIT
 from knightcode.threads.queue import QueuedInput
 from knightcode.threads.turn import (
     Cancelled,
@@ -178,6 +179,10 @@ def _input(text: str, images: params.InputImages | None) -> TurnInput:
     if not text.strip() and not given:
         raise ThreadError(
             "invalidParams", "The input is empty; send a text or an image", {"reason": "emptyInput"}
+        )
+    if len(text) > INPUT_LIMIT:
+        raise ThreadError(
+            "invalidParams", f"The text has {len(text)} characters; at most {INPUT_LIMIT} are taken"
         )
     return TurnInput(clean(text), given)
 
