@@ -108,21 +108,28 @@ class ToolBatch:
 
     async def _run_group(self, blocks: Sequence[ToolCallBlock]) -> list[Call]:
         reached: list[Call] = []
-        for block in blocks:
+        try:
+            for block in blocks:
+                if self.interrupt.thrown:
+                    break
+                call = Call(block, self.now_ms())
+                reached.append(call)
+                self._show_start(call)
+                refused = await self._prepare(call)
+                if refused is not None:
+                    await self._complete(call, refused)
+            waiting = [call for call in reached if call.result is None]
             if self.interrupt.thrown:
-                break
-            call = Call(block, self.now_ms())
-            reached.append(call)
-            self._show_start(call)
-            refused = await self._prepare(call)
-            if refused is not None:
-                await self._complete(call, refused)
-        waiting = [call for call in reached if call.result is None]
-        if self.interrupt.thrown:
-            for call in waiting:
-                await self._complete(call, operation_aborted())
-        elif waiting:
-            await self._run_prepared(waiting)
+                for call in waiting:
+                    await self._complete(call, operation_aborted())
+            elif waiting:
+                await self._run_prepared(waiting)
+        finally:
+            # Also when the turn itself is cancelled before they run: what was shown has its end.
+            for call in reached:
+                if call.result is None:
+                    aborted = operation_aborted()
+                    self._finish(call, call.message(aborted, self.now_ms()), aborted)
         return reached
 
     async def _prepare(self, call: Call) -> ToolResult | None:
@@ -217,7 +224,7 @@ class ToolBatch:
         if self.hooks.tool_result:
             pending = PendingCall(call.block.id, tool, call.arguments, call.parent_id)
             result = (await self.hooks.tool_result.run(FinishedCall(pending, result))).result
-        return result
+        return _storable(result)
 
     # --- calls of calls --------------------------------------------------------------------------
 
@@ -301,14 +308,17 @@ class ToolBatch:
             return
         if partial.content:
             call.shown_at = trio.current_time()
+        try:
+            shown = PartialResult(content=clean_blocks(partial.content), details=clean_json(partial.details))
+        except Exception:
+            log.exception("partial result dropped", extra={"tool": call.block.name})
+            return
         self.emit(
             ToolExecutionUpdate(
                 tool_call_id=call.block.id,
                 tool_name=call.block.name,
                 args=call.block.arguments,
-                partial_result=PartialResult(
-                    content=clean_blocks(partial.content), details=clean_json(partial.details)
-                ),
+                partial_result=shown,
                 parent_tool_call_id=call.parent_id,
             )
         )
@@ -354,6 +364,15 @@ async def _cancel_all(calls: Sequence[Call]) -> None:
     for call in calls:
         call.scope.cancel(reason="its caller returned")
     await _all_ended(calls)
+
+
+def _storable(result: object) -> ToolResult:
+    """What a tool gave, as it can be stored and sent. Raises when it cannot: that is the tool's failure."""
+    if not isinstance(result, ToolResult):
+        raise TypeError(f"The tool gave a {type(result).__name__} instead of a result")
+    return attrs.evolve(
+        result, content=tuple(clean_blocks(result.content)), details=clean_json(result.details)
+    )
 
 
 async def _all_ended(calls: Sequence[Call]) -> None:

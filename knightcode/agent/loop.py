@@ -118,8 +118,8 @@ class AgentRun:
                 that does not end in a reply, or steers that wait.
         """
         self._added = []
-        self._emit(AgentStart())
-        self._emit(TurnStart())
+        self.tell(AgentStart())
+        self.tell(TurnStart())
         self._declared_context(self.setup())  # the prompt that a message is read under comes before it
         for message in prompt:
             await self._deliver(message)
@@ -127,7 +127,7 @@ class AgentRun:
         while True:
             reply = await self._ask()
             if reply.stop_reason in ("error", "aborted"):
-                self._emit(TurnEnd(message=reply, tool_results=[]))
+                self.tell(TurnEnd(message=reply, tool_results=[]))
                 break
             batch = self._batch(reply)
             results = await batch.run() if batch.calls else []
@@ -136,14 +136,14 @@ class AgentRun:
             finished = FinishedTurn(reply, tuple(results))
             if self.hooks.turn_end:
                 finished = await self.hooks.turn_end.run(finished)
-            self._emit(TurnEnd(message=reply, tool_results=results))
+            self.tell(TurnEnd(message=reply, tool_results=results))
             wants_reply = bool(batch.calls) and not batch.terminate
             if finished.end or not (wants_reply or finished.go_on or self.steering):
                 break
             await self.between_turns()
-            self._emit(TurnStart())
+            self.tell(TurnStart())
             await self._deliver_steers()
-        self._emit(AgentEnd(messages=list(self._added)))
+        self.tell(AgentEnd(messages=list(self._added)))
         return reply
 
     # --- messages ------------------------------------------------------------------------------------
@@ -173,8 +173,8 @@ class AgentRun:
     def _announce(self, message: StoredMessage | CustomMessage, *, started: bool = False) -> None:
         self._added.append(message)
         if not started:
-            self._emit(MessageStart(message=message))
-        self._emit(MessageEnd(message=message))
+            self.tell(MessageStart(message=message))
+        self.tell(MessageEnd(message=message))
 
     # --- the model -----------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class AgentRun:
             model=setup.model,
             emit=lambda event: self._grow(reply, event),
             now_ms=self.now_ms,
-            on_start=lambda: self._emit(MessageStart(message=reply.message())),
+            on_start=lambda: self.tell(MessageStart(message=reply.message())),
             thinking_level=setup.thinking_level,
         )
         kept = False
@@ -209,7 +209,7 @@ class AgentRun:
         return message
 
     def _grow(self, reply: ReplyBuilder, event: ReplyEvent) -> None:
-        self._emit(MessageUpdate(usage=reply.usage, assistant_message_event=event))
+        self.tell(MessageUpdate(usage=reply.usage, assistant_message_event=event))
 
     def _declared_context(self, setup: Setup) -> SessionContext:
         """The context, after what it does not yet say about the prompt and the tools has been stored."""
@@ -268,14 +268,14 @@ class AgentRun:
             interrupt=self.interrupt,
             nursery=self.calls,
             context=self.tool_context,
-            emit=self._emit,
+            emit=self.tell,
             store=self.conversation.append,
             broken=self._broken_calls,
             now_ms=self.now_ms,
             cut_off=reply.stop_reason == "length",
         )
 
-    def _emit(self, event: SessionEvent) -> None:
+    def tell(self, event: SessionEvent) -> None:
         if self.hooks.observers:
             self.hooks.observe(event)
         self.emit(event)

@@ -112,7 +112,7 @@ class SessionRun:
             return False
         self._attempt += 1
         delay_ms = self.retry.delay_ms(self._attempt, agent.retry_after_ms)
-        agent.emit(
+        agent.tell(
             AutoRetryStart(
                 attempt=self._attempt,
                 max_attempts=self.retry.max_retries,
@@ -138,4 +138,4 @@ class SessionRun:
             ended = AutoRetryEnd(success=success, attempt=attempt)
             if not success:
                 ended = AutoRetryEnd(success=False, attempt=attempt, final_error=error or "")
-            self.agent.emit(ended)
+            self.agent.tell(ended)

@@ -38,13 +38,8 @@ PAUSE_BYTES = MAX_PENDING_OUTPUT_BYTES // 4
 """With more output than this waiting, requests of `WEIGHTY` methods wait too: a burst of them must not
 cost the connection. Far above what a client leaves unread for a moment, far below what aborts it."""
 
-WEIGHTY = frozenset(
-    {
-        *("model/list", "thread/list", "thread/read", "thread/resume"),
-        *("turn/queue/add", "turn/queue/remove", "turn/steer"),
-    }
-)
-"""Methods with large answers, or that send all that waits. All others start at once, interrupts above all."""
+WEIGHTY = frozenset({"model/list", "thread/list", "thread/read", "thread/resume"})
+"""Methods with large answers, which change nothing. All others start at once and in their order."""
 
 HELD_REQUESTS = 1_000
 """With more requests than this held, nothing further is read."""
@@ -105,21 +100,22 @@ class Connection:
 
     async def room(self) -> None:
         """Wait while much output waits to be read. What is said meanwhile is said all the same."""
-        while self._is_full():
+        while self.is_full():
             await self._room.park()
 
-    def _is_full(self) -> bool:
+    def is_full(self) -> bool:
+        """Much output waits to be read."""
         outbox = self.core.outbox
         return outbox.pending_bytes > PAUSE_BYTES and not outbox.closed
 
     def _output_taken(self) -> None:
-        while self._held and not self._is_full():
+        while self._held and not self.is_full():
             self._start(self._held.popleft())
-        if self._room and not self._is_full():
+        if self._room and not self.is_full():
             self._room.unpark_all()
 
     def _take(self, action: Action) -> None:
-        if isinstance(action, Accepted) and action.call.method in WEIGHTY and (self._held or self._is_full()):
+        if isinstance(action, Accepted) and action.call.method in WEIGHTY and (self._held or self.is_full()):
             self._held.append(action)
         else:
             self._begin(action)

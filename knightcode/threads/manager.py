@@ -56,7 +56,7 @@ from knightcode.threads.turns import check_admission, drop_waiting
 log = logging.getLogger(__name__)
 
 CLOSE_ALL_GRACE = 8.0
-"""Seconds for all threads to unload: each has six for its work, and its files are closed at once."""
+"""Seconds for all threads to unload: each has four for its work and four for its handlers."""
 
 
 @attrs.frozen
@@ -313,6 +313,8 @@ class ThreadManager:
         slot = self._slot(thread_id)
         try:
             with slot.lane.hold(what):
+                if slot.thread is not None:
+                    slot.thread.work_changed()
                 yield
         finally:
             self._lane_changed(thread_id, slot)

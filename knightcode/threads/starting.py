@@ -98,18 +98,18 @@ async def _prepare(thread: "Thread", start: Start) -> Input | None:
         return None
     start.enter(Phase.INPUT)
     given = await thread.hooks.take_input(Input(start.input.text, images))
-    if start.is_cancelled():
-        return None
-    sent = list(start.sent)
     if isinstance(given, InputHandled):
-        if not sent:
-            start.resolve(Handled(thread.id))
+        if not start.sent:
+            start.resolve(Handled(thread.id))  # unless it was cancelled
             return None
         # A turn that a handler began while it consumed the input is the outcome of this start.
-        first = sent.pop(0)
-        given = Input(first.text, tuple(await read_images(first.images)))
+        first = start.sent.pop(0)
+        with start.waits.stops():
+            given = Input(first.text, tuple(await read_images(first.images)))
+    if start.is_cancelled() or isinstance(given, InputHandled):
+        return None
     start.enter(Phase.CHECKING)
-    for later in sent:
+    for later in start.sent:
         thread.turns.send(later)
     check_model(thread)
     return given

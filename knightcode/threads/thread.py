@@ -98,6 +98,7 @@ class Thread:
     _unload_asked: trio.Event = attrs.field(factory=trio.Event, init=False)
     _tasks: int = attrs.field(default=0, init=False)
     _quiet: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _grace: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _idle_timer: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
 
@@ -290,6 +291,9 @@ class Thread:
             self.work_changed()
             self._unload_asked.set()
             self._check_quiet()
+        elif why == "shutdown":  # it unloads already, and has less time for it now
+            self._closing = why
+            self._grace.deadline = min(self._grace.deadline, trio.current_time() + SHUTDOWN_GRACE)
 
     def spawn(
         self, run: Callable[Concatenate["Thread", P], Awaitable[None]], *args: P.args, **kwargs: P.kwargs
@@ -328,7 +332,8 @@ class Thread:
                 task_status.started(self)
                 await self._until_unload()
                 shutdown = self._closing == "shutdown"
-                with trio.move_on_after(SHUTDOWN_GRACE if shutdown else UNLOAD_GRACE):
+                self._grace.deadline = trio.current_time() + (SHUTDOWN_GRACE if shutdown else UNLOAD_GRACE)
+                with self._grace:
                     await self._quiet.wait()
                 nursery.cancel_scope.cancel(reason="unload")
             if self.hooks.session_shutdown:

@@ -529,3 +529,23 @@ async def test_a_result_that_cannot_be_stored_fails_the_run() -> None:
         with trio.fail_after(PATIENCE), pytest.raises(OSError, match="disk full"):
             await stage.play()
     assert "tool_execution_end" not in stage.told()
+
+
+@pytest.mark.parametrize("gives", ["nothing", "a text", "what cannot be stored"])
+async def test_a_tool_that_gives_no_result_fails_its_call_alone(gives: str) -> None:
+    """Agent loop: Tool calls; a mistake of one tool is one failed call."""
+
+    async def work(_: dict[str, Any], __: ToolContext) -> ToolResult:
+        await trio.lowlevel.checkpoint()
+        if gives == "what cannot be stored":
+            deep: list[Any] = []
+            for _level in range(5_000):
+                deep = [deep]
+            return ToolResult.of_text("deep", details=deep)
+        return None if gives == "nothing" else "text"  # type: ignore[return-value]
+
+    plays = [says("", ("c1", "odd", "{}")), says("done")]
+    async with open_stage(plays, OwnTool("odd", work)) as stage:
+        reply = await stage.play()
+        assert text_of(reply.content) == "done"
+        assert [one.is_error for one in stage.results] == [True]

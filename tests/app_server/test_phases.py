@@ -3,6 +3,7 @@
 Source: App Server, "Threads and turns"; App Server notes, "Admission and the life of a start", "Interrupts".
 """
 
+import base64
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import trio
 
 from knightcode.agent.hooks import Handled, Input, Prompt, Settled
+from knightcode.messages import ImageBlock
 from knightcode.threads.turn import TurnInput
 from tests.app_server.memory import MemoryClient, MemoryServer, open_memory
 from tests.app_server.pipe import PATIENCE, Message, text
@@ -390,3 +392,48 @@ async def test_an_interrupt_that_names_no_running_turn_changes_nothing(tmp_path:
         assert unknown["code"] == "threadNotFound"
         for bad in ({}, {"threadId": 5}, {"threadId": thread_id, "turnId": 5}):
             assert (await client.refused("turn/interrupt", **bad))["code"] == "invalidParams"
+
+
+@pytest.mark.rule("S81")
+async def test_a_start_behind_a_compaction_of_a_thread_that_cannot_be_loaded_is_answered_too(
+    tmp_path: Path,
+) -> None:
+    async with open_memory(tmp_path, *REPLIES) as server:
+        client = server.connect()
+        params = {"threadId": "nobody"}
+        client.send(
+            {"id": "c", "method": "thread/compact", "params": params},
+            {"id": "s", "method": "turn/start", "params": {**params, "text": "go"}},
+        )
+        for name in ("c", "s"):
+            answer = await client.until(lambda one, name=name: one.get("id") == name)  # type: ignore[misc]
+            assert answer["error"]["code"] == "threadNotFound"
+
+
+async def test_all_that_a_handler_sends_while_it_consumes_an_input_is_taken(tmp_path: Path) -> None:
+    """App Server notes: Admission and the life of a start; what comes late as well."""
+    async with open_memory(tmp_path, *REPLIES) as server:
+        client = server.connect()
+        thread_id = await client.start_thread(tmp_path)
+        thread = server.thread(thread_id)
+        pixel = (
+            "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+        )
+        image = ImageBlock(data=pixel, mime_type="image/png")
+
+        async def consumes(given: Input | Handled) -> Handled | None:
+            await trio.lowlevel.checkpoint()
+            if not isinstance(given, Input) or given.text != "/two":
+                return None
+            thread.turns.send(TurnInput("first", (image,)))
+            thread.spawn(sends)
+            return Handled()
+
+        async def sends(_: object) -> None:
+            await trio.lowlevel.checkpoint()
+            thread.turns.send(TurnInput("second"))
+
+        thread.hooks.input.add(consumes)
+        await client.request("turn/start", threadId=thread_id, text="/two")
+        await client.until_idle(thread_id)
+        assert users(client) == ["first", "second"]

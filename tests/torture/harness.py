@@ -19,6 +19,7 @@ from knightcode.app_server.connection import Connection
 from knightcode.app_server.core.connection import ConnectionCore
 from knightcode.app_server.host import Host, HostConfig, open_host
 from knightcode.app_server.main import server_info
+from knightcode.sessions.entries import TurnEndEntry, TurnStartEntry
 from knightcode.sessions.read import read_session
 from knightcode.sessions.turns import stored_turns
 from knightcode.threads.notices import Idle, QueueChanged
@@ -299,6 +300,7 @@ def check(run: Run, door: Door) -> None:
         assert started == completed
     over: set[str] = set()
     open_items: dict[tuple[str, str], str] = {}
+    ended_items: set[tuple[str, str]] = set()
     for one in heard:
         method, params = one.get("method", ""), one.get("params", {})
         turn_id = params.get("turnId")
@@ -307,7 +309,12 @@ def check(run: Run, door: Door) -> None:
         if method == "item/started":
             open_items[turn_id, params["item"]["id"]] = method
         elif method in ("item/completed", "item/removed"):
-            open_items.pop((turn_id, params.get("itemId") or params["item"]["id"]), None)
+            key = (turn_id, params.get("itemId") or params["item"]["id"])
+            assert key not in ended_items, "an item ended twice"
+            ended_items.add(key)
+            # Only a call that was never shown before the end of its turn ends without a start.
+            is_call = params.get("item", {}).get("type") == "toolCall"
+            assert open_items.pop(key, None) is not None or is_call, "an item ended that had not begun"
         elif method == "turn/completed":
             over.add(params["turn"]["id"])
             assert not [key for key in open_items if key[0] == params["turn"]["id"]], "an item has no end"
@@ -326,6 +333,10 @@ def check(run: Run, door: Door) -> None:
     stored = read_session(files[0])
     assert stored.damaged_lines == 0 and stored.whole_lines
     turns = {turn.id: turn for turn in stored_turns(stored.branch())}
+    begun = [entry.id for entry in stored.branch() if isinstance(entry, TurnStartEntry)]
+    assert begun == [entry.turn_id for entry in stored.branch() if isinstance(entry, TurnEndEntry)]
+    told = [one["params"]["turn"]["id"] for one in heard if one.get("method") == "thread/turn/completed"]
+    assert gone or told == [turn_id for turn_id in begun if turn_id in told]
     for turn_id, status in statuses.items():
         assert turns[turn_id].status == status
         assert turns[turn_id].completed_at_ms is not None

@@ -265,7 +265,7 @@ class Player:
         self.door.approve = lambda _: False
 
     def resume(self) -> None:
-        """Subscribe the acting client; its snapshot must be what the watcher knows."""
+        """Subscribe the acting client."""
         self.ask("thread/resume")
 
     async def unload(self) -> None:

@@ -70,6 +70,7 @@ def compact(connection: Connection, call: Call, wanted: params.ThreadCompactPara
 def steer(connection: Connection, call: Call, wanted: params.TurnSteerParams) -> Later | None:
     """`turn/steer`: taken by the running turn here, or after the `input` handlers have seen it."""
     manager = connection.manager
+    _check_room(connection)
 
     def answer(refusal: ThreadError | None) -> None:
         if refusal is None:
@@ -90,6 +91,7 @@ def steer(connection: Connection, call: Call, wanted: params.TurnSteerParams) ->
 
 def add_to_queue(connection: Connection, call: Call, wanted: params.TurnQueueAddParams) -> Later | None:
     """`turn/queue/add`: the input has its place from here on; the answer comes when it is checked."""
+    _check_room(connection)
     return connection.manager.queue_input(
         wanted.thread_id,
         QueuedInput(
@@ -155,6 +157,16 @@ def _start_answer(call: Call, request_id: str | None) -> Callable[[Outcome], Non
                 call.answer(_result("cancelled", thread_id, request_id))
 
     return answer
+
+
+def _check_room(connection: Connection) -> None:
+    """Each change of what waits sends all of it, so who does not read may add no more."""
+    if connection.is_full():
+        raise ThreadError(
+            "invalidParams",
+            "Too much of what the server has sent is not read yet; read it, then send this again",
+            {"reason": "queueFull"},
+        )
 
 
 def _queued(call: Call, queue_id: str) -> None:
