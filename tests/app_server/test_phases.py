@@ -3,7 +3,6 @@
 Source: App Server, "Threads and turns"; App Server notes, "Admission and the life of a start", "Interrupts".
 """
 
-import base64
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
