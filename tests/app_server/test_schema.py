@@ -82,12 +82,13 @@ async def test_every_line_of_a_session_with_everything_in_it_is_in_the_schema_wi
         await pipe.call("server/diagnostics")
         await pipe.call("thread/compact", threadId=thread_id)
         await pipe.call("turn/queue/add", threadId=thread_id, text="silent", clientMessageId="q")
+        turn_id = (await pipe.until_method("item/agentMessage/delta"))["turnId"]
         waits = await pipe.call("turn/queue/add", threadId=thread_id, text="never")
         await pipe.call("turn/queue/remove", threadId=thread_id, queueId=waits["queueId"])
-        turn_id = (await pipe.until_method("item/agentMessage/delta"))["turnId"]
         await pipe.call("turn/steer", threadId=thread_id, expectedTurnId=turn_id, text="more")
+        since = len(pipe.heard)
         await pipe.call("turn/interrupt", threadId=thread_id, turnId=turn_id)
-        await pipe.until_idle()
+        await pipe.until_idle(since)
         await pipe.call("thread/unsubscribe", threadId=thread_id)
         for method, params in (
             ("thread/read", {"threadId": "none"}),
