@@ -89,6 +89,28 @@ class Usage(Record, frozen=True, kw_only=True, omit_defaults=False):
     total_tokens: int = 0
     cost: Cost = Cost()
 
+    @property
+    def tokens(self) -> int:
+        """What a provider reported for a request and its reply, in all; 0 when it reported nothing."""
+        return self.total_tokens or self.input + self.output + self.cache_read + self.cache_write
+
+    def plus(self, other: "Usage") -> "Usage":
+        """Tokens and dollars of both."""
+        return Usage(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cache_read=self.cache_read + other.cache_read,
+            cache_write=self.cache_write + other.cache_write,
+            total_tokens=self.total_tokens + other.total_tokens,
+            cost=Cost(
+                input=self.cost.input + other.cost.input,
+                output=self.cost.output + other.cost.output,
+                cache_read=self.cost.cache_read + other.cost.cache_read,
+                cache_write=self.cost.cache_write + other.cost.cache_write,
+                total=self.cost.total + other.cost.total,
+            ),
+        )
+
 
 # --- messages ---------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import msgspec
 import trio
 
 from knightcode.agent.tools.base import Tool, ToolContext, ToolError, ToolResult, operation_aborted
-from knightcode.messages import Cost, InputBlock, TextBlock, ToolCallBlock, ToolResultMessage, Usage
+from knightcode.messages import InputBlock, TextBlock, ToolCallBlock, ToolResultMessage, Usage
 from knightcode.text import clean, clean_json
 
 log = logging.getLogger(__name__)
@@ -114,17 +114,4 @@ def plus(one: Usage | None, other: Usage | None) -> Usage | None:
     """Tokens and dollars of both."""
     if one is None or other is None:
         return one or other
-    return Usage(
-        input=one.input + other.input,
-        output=one.output + other.output,
-        cache_read=one.cache_read + other.cache_read,
-        cache_write=one.cache_write + other.cache_write,
-        total_tokens=one.total_tokens + other.total_tokens,
-        cost=Cost(
-            input=one.cost.input + other.cost.input,
-            output=one.cost.output + other.cost.output,
-            cache_read=one.cost.cache_read + other.cost.cache_read,
-            cache_write=one.cost.cache_write + other.cost.cache_write,
-            total=one.cost.total + other.cost.total,
-        ),
-    )
+    return one.plus(other)

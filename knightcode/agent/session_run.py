@@ -22,9 +22,6 @@ from knightcode.messages import AssistantMessage, CustomMessage, StoredMessage
 class Compaction(Protocol):
     """Keeps the context small enough. Each call may take a model request; an interrupt ends it at once."""
 
-    async def before_prompt(self) -> None:
-        """Before the run of a prompt begins."""
-
     async def between_turns(self) -> None:
         """Before another request of the same run."""
 
@@ -37,20 +34,6 @@ class History(Protocol):
 
     def hide_last_reply(self) -> None:
         """The model does not see its last reply any more; history keeps it."""
-
-
-class NoCompaction:
-    """A context that is left alone."""
-
-    async def before_prompt(self) -> None:
-        await trio.lowlevel.checkpoint()
-
-    async def between_turns(self) -> None:
-        await trio.lowlevel.checkpoint()
-
-    async def after_run(self, reply: AssistantMessage) -> bool:
-        await trio.lowlevel.checkpoint()
-        return False
 
 
 @attrs.define(eq=False)

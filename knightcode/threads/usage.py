@@ -44,7 +44,7 @@ class UsageTotals:
             if isinstance(entry.message, AssistantMessage):
                 usage = entry.message.usage
                 if entry.message.stop_reason not in ("error", "aborted"):
-                    context = _tokens(usage) or None
+                    context = usage.tokens or None
             elif isinstance(entry.message, ToolResultMessage):
                 usage = entry.message.usage
         elif isinstance(entry, (CompactionEntry, BranchSummaryEntry, UsageEntry)):
@@ -65,7 +65,3 @@ class UsageTotals:
     def usage(self, model: Model | None) -> Usage:
         """As clients see it."""
         return Usage(**attrs.asdict(self), context_window=0 if model is None else model.context_window)
-
-
-def _tokens(usage: MessageUsage) -> int:
-    return usage.total_tokens or usage.input + usage.output + usage.cache_read + usage.cache_write

@@ -10,7 +10,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from knightcode.agent.loop import AgentRun
 from knightcode.agent.retry import RetryPolicy
-from knightcode.agent.session_run import NoCompaction, SessionRun
+from knightcode.agent.session_run import SessionRun
 from knightcode.agent.steering import Steer
 from knightcode.events import AutoRetryEnd, AutoRetryStart, MessageEnd
 from knightcode.messages import AssistantMessage, ModelMessage, UserMessage, text_of
@@ -25,6 +25,17 @@ def fails(text: str, retry_after_ms: int | None = None) -> Play:
         reply.fail(text, retry_after_ms=retry_after_ms)
 
     return play
+
+
+class NoCompaction:
+    """A context that is left alone."""
+
+    async def between_turns(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def after_run(self, reply: AssistantMessage) -> bool:
+        await trio.lowlevel.checkpoint()
+        return False
 
 
 def user(text: str) -> UserMessage:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from enum import Enum
 
 from knightcode.agent.compaction.cut import edits_of, kept_from, last_compaction
-from knightcode.agent.compaction.estimate import context_tokens, list_tokens, reports_usage, usage_tokens
+from knightcode.agent.compaction.estimate import context_tokens, list_tokens, reports_usage
 from knightcode.agent.compaction.settings import CompactionSettings
 from knightcode.messages import AssistantMessage
 from knightcode.models.errors import is_overflow
@@ -112,7 +112,7 @@ def _tokens(
     """The size of the context; None when the only figure for it is from before the last compaction."""
     if any(type(entry) is ContextEditEntry for entry in path[kept_from(path, compacted_at) :]):
         return context_tokens(path, context)
-    if reply.stop_reason != "error" and (reported := usage_tokens(reply.usage)):
+    if reply.stop_reason != "error" and (reported := reply.usage.tokens):
         return reported
     figure = next((one for one in reversed(context.messages) if reports_usage(one)), None)
     if figure is None or compacted_at is None:

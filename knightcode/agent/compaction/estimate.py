@@ -19,7 +19,6 @@ from knightcode.messages import (
     SystemMessage,
     TextBlock,
     ThinkingBlock,
-    Usage,
     text_of,
 )
 from knightcode.messages import BranchSummaryMessage as _BranchSummary
@@ -44,17 +43,12 @@ def sum_of_estimates(messages: Iterable[Message]) -> int:
     return sum(map(message_tokens, messages))
 
 
-def usage_tokens(usage: Usage) -> int:
-    """The tokens that a provider reported for a request and its reply; 0 when it reported none."""
-    return usage.total_tokens or usage.input + usage.output + usage.cache_read + usage.cache_write
-
-
 def reports_usage(message: Message) -> bool:
     """Whether the message is a reply whose usage tells how large the context was then."""
     return (
         isinstance(message, AssistantMessage)
         and message.stop_reason not in ("error", "aborted")
-        and usage_tokens(message.usage) > 0
+        and message.usage.tokens > 0
     )
 
 
@@ -63,7 +57,7 @@ def list_tokens(messages: Sequence[Message]) -> int:
     since = 0
     for message in reversed(messages):
         if isinstance(message, AssistantMessage) and reports_usage(message):
-            return usage_tokens(message.usage) + since
+            return message.usage.tokens + since
         since += message_tokens(message)
     return since
 
@@ -87,7 +81,7 @@ def context_tokens(path: Sequence[Entry], context: SessionContext) -> int:
         if message is None:
             continue
         if isinstance(message, AssistantMessage) and reports_usage(message):
-            return usage_tokens(message.usage) + since
+            return message.usage.tokens + since
         since += message_tokens(message)
     system = message_tokens(context.system.message(0))
     return system + sum_of_estimates(one for one in context.messages if not isinstance(one, SystemMessage))

@@ -27,7 +27,6 @@ from knightcode.agent.loop import Models
 from knightcode.agent.retry import RetryPolicy
 from knightcode.messages import (
     AssistantMessage,
-    Cost,
     TextBlock,
     ThinkingLevel,
     ToolCallBlock,
@@ -134,7 +133,7 @@ class _Clerk:
         while True:
             reply = await self._reply(request)
             message = reply.message()
-            self.usage = _sum(self.usage, message.usage)
+            self.usage = self.usage.plus(message.usage)
             if self.interrupt.thrown:
                 return Aborted()
             if not self.retry.allows(message, retries, self.model.context_window):
@@ -188,20 +187,3 @@ def _text(message: AssistantMessage) -> str | Failed | Aborted:
     if any(isinstance(block, ToolCallBlock) for block in message.content):
         return Failed(CALLED_A_TOOL)
     return text_of(message.content).strip() or Failed(EMPTY)
-
-
-def _sum(one: Usage, other: Usage) -> Usage:
-    return Usage(
-        input=one.input + other.input,
-        output=one.output + other.output,
-        cache_read=one.cache_read + other.cache_read,
-        cache_write=one.cache_write + other.cache_write,
-        total_tokens=one.total_tokens + other.total_tokens,
-        cost=Cost(
-            input=one.cost.input + other.cost.input,
-            output=one.cost.output + other.cost.output,
-            cache_read=one.cost.cache_read + other.cost.cache_read,
-            cache_write=one.cost.cache_write + other.cost.cache_write,
-            total=one.cost.total + other.cost.total,
-        ),
-    )

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from knightcode.agent.compaction import context_tokens, message_tokens
-from knightcode.agent.compaction.estimate import list_tokens, usage_tokens
+from knightcode.agent.compaction.estimate import list_tokens
 from knightcode.messages import (
     AssistantMessage,
     BashExecutionMessage,
@@ -91,7 +91,7 @@ def test_an_estimate_is_never_negative_and_never_fails(text: str, arguments: dic
 )
 def test_usage_is_its_total_or_the_sum_of_its_counts(usage: Usage, tokens: int) -> None:
     """Compaction: Tokens of a usage record."""
-    assert usage_tokens(usage) == tokens
+    assert usage.tokens == tokens
 
 
 @pytest.mark.parametrize(
