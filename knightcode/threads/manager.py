@@ -7,39 +7,30 @@ import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 
 import attrs
 import trio
 
 from knightcode.failures import first_leaf
 from knightcode.messages import ImageBlock
-from knightcode.sessions.clock import iso
-from knightcode.sessions.errors import SessionFileError
 from knightcode.sessions.listing import (
     ListingCost,
-    SessionSummary,
-    find_session,
-    list_sessions,
     listing_cost,
-    parent_id,
 )
-from knightcode.sessions.log import SessionLog
-from knightcode.sessions.read import StoredSession, read_session
 from knightcode.threads.admission import Lane
 from knightcode.threads.images import read_images
-from knightcode.threads.listing import Listing, ListPage, ThreadRow
+from knightcode.threads.listing import Listing, ListPage
 from knightcode.threads.notices import (
     Broken,
     ConnectionId,
     NotLoaded,
     Status,
-    ThreadInfo,
     ThreadStarted,
 )
-from knightcode.threads.opening import Caller, NewThread, in_worker, new_thread, open_thread, saved_info
+from knightcode.threads.opening import Caller, NewThread, new_thread, open_thread
 from knightcode.threads.phases import Phase
 from knightcode.threads.queue import QueuedInput
+from knightcode.threads.saved import SavedThread, find, read_saved, scan
 from knightcode.threads.services import Services
 from knightcode.threads.thread import Thread
 from knightcode.threads.turn import (
@@ -57,14 +48,6 @@ log = logging.getLogger(__name__)
 
 CLOSE_ALL_GRACE = 8.0
 """Seconds for all threads to unload: each has four for its work and four for its handlers."""
-
-
-@attrs.frozen
-class SavedThread:
-    """A thread as read from its file or, when it is loaded, from memory."""
-
-    info: ThreadInfo
-    stored: StoredSession | SessionLog
 
 
 @attrs.define(eq=False)
@@ -171,15 +154,7 @@ class ThreadManager:
         if thread is not None:
             await trio.lowlevel.checkpoint()
             return SavedThread(thread.info(), thread.session)
-        path = await self._find(thread_id)
-        try:
-            stored = await in_worker(lambda: read_session(path).prepare())
-            forked_from = await in_worker(lambda: parent_id(stored.header.parent_session))
-        except (SessionFileError, OSError) as error:
-            raise ThreadError("internal", f"The session file {path} cannot be read: {error}") from None
-        return SavedThread(
-            saved_info(self.services, stored, self.status_of(stored.header.id), forked_from), stored
-        )
+        return await read_saved(self.services, await find(self.services, thread_id), self.status_of)
 
     async def list_threads(
         self, *, cwd: str | None, archived: bool, cursor: str | None, limit: int
@@ -191,7 +166,7 @@ class ThreadManager:
         """
         filters = (None if cwd is None else os.path.abspath(os.path.expanduser(cwd)), archived)
         if cursor is None:
-            rows = [] if archived else await self._scan(filters[0])
+            rows = [] if archived else await scan(self.services, filters[0], self._threads, self.status_of)
             return self._listing.first(rows, filters, limit)
         await trio.lowlevel.checkpoint()
         return self._listing.more(cursor, filters, limit)
@@ -322,7 +297,7 @@ class ThreadManager:
     async def check_exists(self, thread_id: str) -> None:
         """Raises ThreadError `threadNotFound` unless the thread is in memory or in a file."""
         if self.in_memory(thread_id) is None:
-            await self._find(thread_id)
+            await find(self.services, thread_id)
         else:
             await trio.lowlevel.checkpoint()
 
@@ -431,7 +406,7 @@ class ThreadManager:
         try:
             if slot.ending is not None:
                 await slot.ending.ended.wait()
-            thread = await open_thread(self.services, await self._find(thread_id), slot.lane, caller)
+            thread = await open_thread(self.services, await find(self.services, thread_id), slot.lane, caller)
             if self._closing:
                 thread.session.close()
                 load.failure = shutting_down()
@@ -473,44 +448,6 @@ class ThreadManager:
                 thread.subscribe(one.initiator)
         thread.turns.admit(work)
 
-    async def _find(self, thread_id: str) -> Path:
-        places = self.services.places
-        path = await in_worker(lambda: find_session(places.all_folders(), thread_id))
-        if path is None:
-            raise ThreadError(
-                "threadNotFound", f"There is no thread {thread_id}; thread/list has the known ones"
-            )
-        return path
-
-    async def _scan(self, cwd: str | None) -> list[ThreadRow]:
-        places = self.services.places
-
-        def scan() -> list[SessionSummary]:
-            return list_sessions(places.all_folders() if cwd is None else [places.folder(cwd)])
-
-        found = await in_worker(scan)
-        live = {thread.id: thread for thread in self._threads()}
-        rows = [self._row(summary) for summary in found if summary.damaged or summary.user_messages]
-        known = {row.id for row in rows}
-        for thread in live.values():
-            counts = thread.session.message_counts
-            if thread.id not in known and counts.by_user:
-                rows.append(_unsaved_row(thread, counts.stored))
-        return [row for row in rows if cwd is None or row.damaged or os.path.abspath(row.cwd) == cwd]
-
-    def _row(self, summary: SessionSummary) -> ThreadRow:
-        return ThreadRow(
-            id=summary.id,
-            cwd=summary.cwd,
-            name=summary.title,
-            status=self.status_of(summary.id),
-            created_at=summary.created_at,
-            updated_at=iso(summary.modified_ms),
-            message_count=summary.message_count,
-            forked_from_id=summary.forked_from_id,
-            damaged=summary.damaged,
-        )
-
     def status_of(self, thread_id: str) -> Status:
         """A thread's status, whether it is in memory or not."""
         thread = self.in_memory(thread_id)
@@ -521,20 +458,6 @@ class ThreadManager:
     def _refuse_when_closing(self) -> None:
         if self._closing:
             raise shutting_down()
-
-
-def _unsaved_row(thread: Thread, messages: int) -> ThreadRow:
-    info = thread.info()
-    return ThreadRow(
-        id=info.id,
-        cwd=info.cwd,
-        name=info.name,
-        status=info.status,
-        created_at=info.created_at,
-        updated_at=info.updated_at,
-        message_count=messages,
-        forked_from_id=info.forked_from_id,
-    )
 
 
 @asynccontextmanager
