@@ -229,3 +229,18 @@ async def test_a_steer_that_is_dropped_while_a_handler_looks_at_it_is_not_delive
             for one in turn.stage.events
             if isinstance(one, MessageEnd) and isinstance(one.message, UserMessage)
         ] == ["go"]
+
+
+async def test_an_interrupt_of_the_reply_that_was_tried_again_is_no_success() -> None:
+    """Agent loop: Automatic retry; the chain has one end."""
+    async with open_turn([], RetryPolicy(base_delay_ms=0)) as turn:
+
+        async def cut(_: ModelRequest, reply: ReplyBuilder) -> None:
+            reply.delta(reply.open_text(), "so far")
+            turn.stage.interrupt.throw("interrupt")
+            await trio.lowlevel.checkpoint()
+
+        turn.stage.models.plays = [fails("503 busy"), cut]
+        reply = await turn.run.run([user("go")])
+        assert reply.stop_reason == "aborted"
+        assert turn.chain()[1:] == [AutoRetryEnd(success=False, attempt=1, final_error="Retry cancelled")]

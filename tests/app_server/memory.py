@@ -6,7 +6,6 @@ fact and bounded. With a mock clock set its `rate` to 1 and jump: an autojump cl
 worker threads that read session files are at work.
 """
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,37 +15,32 @@ import attrs
 import trio
 
 from knightcode.agent.tools.base import ToolContext, ToolResult
-from knightcode.app_server.connection import Connection
 from knightcode.app_server.core.connection import ConnectionCore
 from knightcode.app_server.host import Host, HostConfig, open_host
 from knightcode.app_server.main import server_info
 from knightcode.threads.thread import Thread
 from knightcode_protocol.handshake import Mode
 from tests.agent.stage import OwnTool
+from tests.app_server.hearing import Hearing
 from tests.app_server.pipe import PATIENCE, Message, environment, lines_of, write_script
 
 APPROVAL = "item/toolCall/requestApproval"
-TAKE_BYTES = 1 << 20
 
 Wanted = Callable[[Message], bool]
 
 
 @attrs.define(eq=False)
-class MemoryClient:
+class MemoryClient(Hearing):
     """One client.
 
     Attributes:
-        heard: all messages of the server so far, in order.
         answer_approvals: the result for an approval request, given its params; None leaves it open.
             Without a function all of them stay open.
     """
 
     host: Host = attrs.field(repr=False)
-    connection: Connection = attrs.field(repr=False)
     answer_approvals: Callable[[Message], Message | None] | None = None
-    heard: list[Message] = attrs.field(factory=list, init=False)
     _count: int = attrs.field(default=0, init=False)
-    _news: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
 
     # --- what it says ----------------------------------------------------------------------------
 
@@ -82,7 +76,7 @@ class MemoryClient:
                 found = [message for message in self.heard[since:] if wanted(message)]
                 if len(found) >= count:
                     return found[:count]
-                await self._news.park()
+                await self.news.park()
 
     async def until_method(self, method: str, *, since: int = 0) -> Message:
         """The params of the first notification of a method, or of the first request of the server."""
@@ -172,36 +166,11 @@ class MemoryClient:
         """The server's requests of a method, whole, for `answer`."""
         return [one for one in self.heard if one.get("method") == method and "id" in one]
 
-    # --- inside ----------------------------------------------------------------------------------
-
-    async def pump(self) -> None:
-        """Hear what is said until the connection ends."""
-        waiting = trio.lowlevel.ParkingLot()
-        outbox = self.connection.core.outbox
-
-        def wake() -> None:
-            waiting.unpark_all()
-
-        outbox.wake = wake
-        while not outbox.closed:
-            if self.drain():
-                await trio.lowlevel.checkpoint()
-            else:
-                await waiting.park()
-        self.drain()
-
-    def drain(self) -> bool:
-        """Hear all that waits; whether there was something."""
-        data = self.connection.core.outbox.take(TAKE_BYTES)
-        for line in data.split(b"\n")[:-1]:
-            message = json.loads(line)
-            self.heard.append(message)
-            if message.get("method") == APPROVAL and self.answer_approvals is not None:
-                result = self.answer_approvals(message["params"])
-                if result is not None:
-                    self.answer(message, result)
-        self._news.unpark_all()
-        return bool(data)
+    def was_told(self, message: Message) -> None:
+        if message.get("method") == APPROVAL and self.answer_approvals is not None:
+            result = self.answer_approvals(message["params"])
+            if result is not None:
+                self.answer(message, result)
 
 
 @attrs.define(eq=False)
@@ -216,7 +185,9 @@ class MemoryServer:
     def connect(self, *, mode: Mode = "desktop", **options: Any) -> MemoryClient:
         """A client that is through its handshake; `options` go into its `initialize`."""
         core = ConnectionCore(server_info(), default_mode=mode)
-        client = MemoryClient(self.host, self.host.connect(core, self.host.requests, in_process=True))
+        client = MemoryClient(
+            connection=self.host.connect(core, self.host.requests, in_process=True), host=self.host
+        )
         self._clients.append(client)
         self._nursery.start_soon(client.pump)
         client.begin("initialize", clientInfo={"name": "test", "version": "1"}, **options)

@@ -200,6 +200,28 @@ async def test_an_interrupt_ends_the_waiting_of_a_start_and_the_compaction_it_wa
         assert (await pipe.run_turn(thread_id, "four"))["turn"]["status"] == "completed"
 
 
+@pytest.mark.rule("S5")
+async def test_an_interrupt_that_names_the_compaction_leaves_the_start_behind_it(tmp_path: Path) -> None:
+    async with open_thread(tmp_path, says("a"), says("b"), SILENT, says("c")) as (pipe, thread_id):
+        await pipe.run_turn(thread_id, "one")
+        await pipe.run_turn(thread_id, "two")
+        since = len(pipe.heard)
+        await pipe.send(
+            {"id": "c", "method": "thread/compact", "params": {"threadId": thread_id}},
+            start_of(thread_id, "three", "s"),
+        )
+        started = await pipe.until(is_compaction)
+        named = {"threadId": thread_id, "turnId": started["params"]["turnId"]}
+        await pipe.send({"id": "i", "method": "turn/interrupt", "params": named})
+        await pipe.until_idle()
+        answers = {one["id"]: one["result"] for one in pipe.heard[since:] if "result" in one}
+        assert answers == {
+            "i": {},
+            "c": {"status": "cancelled"},
+            "s": {"status": "started", "threadId": thread_id},
+        }
+
+
 async def test_a_full_context_is_compacted_before_the_next_run(tmp_path: Path) -> None:
     async with open_thread(tmp_path, says("a"), says("b", **FULL), SUMMARY, says("c")) as (pipe, thread_id):
         await pipe.run_turn(thread_id, "one")

@@ -16,7 +16,7 @@ from knightcode.agent.hooks import Handled, Input, Prompt, Settled
 from knightcode.messages import ImageBlock
 from knightcode.threads.turn import TurnInput
 from tests.app_server.memory import MemoryClient, MemoryServer, open_memory
-from tests.app_server.pipe import PATIENCE, Message, text
+from tests.app_server.pipe import PATIENCE, Message, text, tool
 
 REPLIES = [text("a")], [text("b")], [text("c")], [text("d")]
 
@@ -436,3 +436,21 @@ async def test_all_that_a_handler_sends_while_it_consumes_an_input_is_taken(tmp_
         await client.request("turn/start", threadId=thread_id, text="/two")
         await client.until_idle(thread_id)
         assert users(client) == ["first", "second"]
+
+
+@pytest.mark.rule("S16", "S36")
+async def test_a_call_that_comes_to_the_gate_after_an_interrupt_asks_nobody(
+    tmp_path: Path,
+) -> None:
+    async with open_memory(tmp_path, [tool("write", path="b.txt", content="b")], [text("never")]) as server:
+        client = server.connect()
+        thread_id = await client.start_thread(tmp_path, approvalMode="ask")
+
+        async def interrupts(_: object) -> None:
+            await trio.lowlevel.checkpoint()
+            client.send({"id": "i", "method": "turn/interrupt", "params": {"threadId": thread_id}})
+
+        server.thread(thread_id).hooks.tool_call.add(interrupts)
+        turn = await client.run_turn(thread_id)
+        assert (turn["status"], client.requests()) == ("interrupted", [])
+        assert not (tmp_path / "b.txt").exists()

@@ -35,7 +35,9 @@ ASKED = ("item/toolCall/requestApproval", "serverRequest/cancelled")
 def listener(server: MemoryServer) -> MemoryClient:
     """A client that costs no task: it hears everything when it is drained."""
     core = ConnectionCore(server_info(), default_mode="desktop")
-    client = MemoryClient(server.host, server.host.connect(core, server.host.requests, in_process=True))
+    client = MemoryClient(
+        connection=server.host.connect(core, server.host.requests, in_process=True), host=server.host
+    )
     client.begin("initialize", clientInfo={"name": "test", "version": "1"})
     client.send({"method": "initialized", "params": {}})
     return client

@@ -15,7 +15,6 @@ from typing import Any
 import attrs
 import trio
 
-from knightcode.app_server.connection import Connection
 from knightcode.app_server.core.connection import ConnectionCore
 from knightcode.app_server.host import Host, HostConfig, open_host
 from knightcode.app_server.main import server_info
@@ -24,10 +23,10 @@ from knightcode.sessions.read import read_session
 from knightcode.sessions.turns import stored_turns
 from knightcode.threads.notices import Idle, QueueChanged
 from knightcode.threads.thread import Thread
+from tests.app_server.hearing import Hearing
+from tests.app_server.pipe import Message
 
 PATIENCE = 30.0
-
-Message = dict[str, Any]
 
 
 @attrs.define(eq=False)
@@ -63,13 +62,10 @@ class Injector(trio.abc.Instrument):
 
 
 @attrs.define(eq=False)
-class Door:
-    """A client on the in-memory pair that keeps everything it hears."""
+class Door(Hearing):
+    """A client on the in-memory pair that says yes to what it is asked, unless `approve` says otherwise."""
 
     host: Host
-    connection: Connection
-    heard: list[Message] = attrs.field(factory=list)
-    changed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     approve: Callable[[Message], bool] = lambda _: True
     asked: int = 0
 
@@ -87,42 +83,20 @@ class Door:
                     if wanted(message):
                         return message
                 seen = len(self.heard)
-                await self.changed.park()
+                await self.news.park()
 
     async def answer_to(self, request_id: str) -> Message:
         return await self.until(lambda one: one.get("id") == request_id and "method" not in one)
 
-    async def pump(self) -> None:
-        """Hear what is sent, and answer what is asked."""
-        waiting = trio.lowlevel.ParkingLot()
-        outbox = self.connection.core.outbox
-
-        def wake() -> None:
-            waiting.unpark_all()
-
-        outbox.wake = wake
-        while not outbox.closed:
-            if self.drain():
-                await trio.lowlevel.checkpoint()
-            else:
-                await waiting.park()
-
-    def drain(self) -> bool:
-        """Hear all that is waiting; whether there was something."""
-        data = self.connection.core.outbox.take(1 << 20)
-        for line in data.split(b"\n")[:-1]:
-            message = json.loads(line)
-            self.heard.append(message)
-            if message.get("method") == "item/toolCall/requestApproval" and self.approve(message):
-                self.send(id=message["id"], result={"decision": "accept"})
-        self.changed.unpark_all()
-        return bool(data)
+    def was_told(self, message: Message) -> None:
+        if message.get("method") == "item/toolCall/requestApproval" and self.approve(message):
+            self.send(id=message["id"], result={"decision": "accept"})
 
 
 def connect(host: Host, nursery: trio.Nursery) -> Door:
     """A client that is through its handshake."""
     core = ConnectionCore(server_info(), default_mode="desktop")
-    door = Door(host, host.connect(core, host.requests, in_process=True))
+    door = Door(connection=host.connect(core, host.requests, in_process=True), host=host)
     nursery.start_soon(door.pump)
     door.send(id="init", method="initialize", params={"clientInfo": {"name": "t", "version": "1"}})
     door.send(method="initialized", params={})

@@ -7,7 +7,8 @@ import attrs
 import trio
 
 from knightcode.agent.hooks import Handled, Input
-from tests.torture.harness import Message, Run, connect
+from tests.app_server.pipe import Message
+from tests.torture.harness import Run, connect
 
 PLAIN: list[Any] = [{"steps": [{"thinking": "hm"}, {"text": "one"}, {"text": "two"}]}]
 

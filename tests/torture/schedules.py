@@ -15,8 +15,8 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from knightcode.app_server.host import Host, HostConfig, open_host
-from tests.app_server.pipe import environment
-from tests.torture.harness import Door, Message, connect
+from tests.app_server.pipe import Message, environment
+from tests.torture.harness import Door, connect
 
 SCRIPT: list[Any] = [
     {"when": {"system": "You summarise"}, "steps": [{"waitMs": 500}, {"text": "in short"}]},
